@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Zeroed memory of this process in 2 MiB pages where the system gives them: kernels walk many rows
+// at once, which exhausts the first-level TLB with 4 KiB pages. Movable, not copyable.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace cohort {
+
+class Buffer {
+ public:
+  Buffer() = default;
+  // Throws std::bad_alloc where the system has no memory. data() is aligned to 2 MiB for sizes from
+  // 1 MiB on, to 64 bytes at least below.
+  explicit Buffer(size_t bytes);
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+  size_t size() const { return size_; }
+
+ private:
+  void* map_ = nullptr;
+  size_t mapped_ = 0;
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace cohort
