@@ -10,6 +10,7 @@
 //            └───┬───┘     │          of all ranks in the order of the tree.
 //                └────┬────┘
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
