@@ -18,23 +18,23 @@ std::string concat(const Parts&... parts) {
   return std::move(out).str();
 }
 
-#define COHORT_CHECK(condition)                                                       \
-  do {                                                                                \
-    if (!(condition)) ::cohort::check_failed(__FILE__, __LINE__, #condition, {});      \
+#define COHORT_CHECK(condition)                                                   \
+  do {                                                                            \
+    if (!(condition)) ::cohort::check_failed(__FILE__, __LINE__, #condition, {}); \
   } while (false)
 
-#define COHORT_CHECK_MSG(condition, detail)                                           \
-  do {                                                                                \
+#define COHORT_CHECK_MSG(condition, detail)                                             \
+  do {                                                                                  \
     if (!(condition)) ::cohort::check_failed(__FILE__, __LINE__, #condition, (detail)); \
   } while (false)
 
-#define COHORT_CHECK_OP(a, op, b)                                                         \
-  do {                                                                                    \
-    const auto& check_a_ = (a);                                                           \
-    const auto& check_b_ = (b);                                                           \
-    if (!(check_a_ op check_b_))                                                          \
-      ::cohort::check_failed(__FILE__, __LINE__, #a " " #op " " #b,                        \
-                             ::cohort::concat(check_a_, " against ", check_b_));          \
+#define COHORT_CHECK_OP(a, op, b)                                                \
+  do {                                                                           \
+    const auto& check_a_ = (a);                                                  \
+    const auto& check_b_ = (b);                                                  \
+    if (!(check_a_ op check_b_))                                                 \
+      ::cohort::check_failed(__FILE__, __LINE__, #a " " #op " " #b,              \
+                             ::cohort::concat(check_a_, " against ", check_b_)); \
   } while (false)
 
 #define COHORT_CHECK_EQ(a, b) COHORT_CHECK_OP(a, ==, b)

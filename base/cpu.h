@@ -12,7 +12,8 @@ enum class Isa { portable, avx2 };
 std::string_view name(Isa isa);
 std::optional<Isa> parse_isa(std::string_view name);
 bool supported(Isa isa);
-// The fastest supported one, or what the environment variable COHORT_ISA names if that is supported.
+// The fastest supported one, or what the environment variable COHORT_ISA names if that is
+// supported.
 Isa detect_isa();
 
 static inline void cpu_pause() {

@@ -10,7 +10,21 @@
 
 namespace cohort {
 
-enum class DType : uint8_t { f32, f16, bf16, i32, i8, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k };
+enum class DType : uint8_t {
+  f32,
+  f16,
+  bf16,
+  i32,
+  i8,
+  q8_0,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q4_k,
+  q5_k,
+  q6_k
+};
 
 struct DTypeInfo {
   std::string_view name;

@@ -98,8 +98,8 @@ class [[nodiscard]] Result {
 };
 
 // Leaves the function with the failure, if there is one.
-#define COHORT_RETURN_IF_ERROR(expression)                                     \
-  do {                                                                         \
+#define COHORT_RETURN_IF_ERROR(expression)                                      \
+  do {                                                                          \
     if (::cohort::Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)
 

@@ -26,7 +26,7 @@ struct WeightInfo {
   std::string name;         // Cohort's
   std::string source_name;  // the file's
   DType dtype;
-  int64_t rows = 0;     // 1 for vectors
+  int64_t rows = 0;  // 1 for vectors
   int64_t columns = 0;
   int64_t bytes() const { return bytes_of(dtype, rows * columns); }
 };

@@ -31,16 +31,16 @@ struct RopeConfig {
 };
 
 struct ModelConfig {
-  std::string family;        // "llama"
-  std::string name;          // for people
-  int64_t hidden = 0;        // width of the residual stream
+  std::string family;  // "llama"
+  std::string name;    // for people
+  int64_t hidden = 0;  // width of the residual stream
   int64_t layers = 0;
-  int64_t heads = 0;         // query heads
-  int64_t kv_heads = 0;      // divides heads
+  int64_t heads = 0;     // query heads
+  int64_t kv_heads = 0;  // divides heads
   int64_t head_dim = 0;
-  int64_t ffn = 0;           // width of the feed-forward
+  int64_t ffn = 0;  // width of the feed-forward
   int64_t vocab = 0;
-  int64_t context = 0;       // positions that the model was made for
+  int64_t context = 0;  // positions that the model was made for
   double norm_eps = 1e-5;
   bool tied_embedding = false;  // the head is the embedding table
   RopeConfig rope;

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// How ranks exchange tensors. A Communicator is one rank's end of a group. All members call the
+// same verbs in the same order; the step plan decides that order, so ranks cannot diverge, and a
+// running sequence number (with the verb and its size) is checked on every collective: a mismatch
+// is an error that names both sides. One thread at a time uses a communicator.
+//
+// Every wait ends: after timeout() a verb fails with DEADLINE_EXCEEDED naming the peers that did
+// not come, and a peer that is known to be gone gives UNAVAILABLE naming it. After a failure the
+// group is unusable; the rank ends and its replica restarts.
+//
+// A group of one is a SoloCommunicator whose verbs at most copy, so that no layer asks how many
+// ranks there are.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/unit_tree.h"
+
+namespace cohort {
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;  // within the group
+  virtual int size() const = 0;
+  // "shm tp group {0, 1}", for messages.
+  virtual const std::string& name() const = 0;
+
+  // The sum of all ranks' pieces in tree order, the same bits on every rank. pieces: this rank's
+  // plan.pieces(rank()).size() vectors of `count` floats, back to back (may be overwritten);
+  // out [count], may not overlap pieces. plan.ranks() == size().
+  virtual Status all_reduce(const TreePlan& plan, float* pieces, float* out, int64_t count) = 0;
+
+  // Everybody's bytes, one after the other in rank order. bytes[r]: what rank r contributes (the
+  // same on all ranks); out holds their sum.
+  virtual Status all_gather(const void* in, void* out, std::span<const int64_t> bytes) = 0;
+
+  virtual Status broadcast(void* data, int64_t bytes, int root) = 0;
+
+  // Point to point, in order per pair. send may return before the peer receives (the buffer is free
+  // again on return); sizes must match.
+  virtual Status send(const void* data, int64_t bytes, int peer) = 0;
+  virtual Status recv(void* data, int64_t bytes, int peer) = 0;
+
+  virtual Status barrier() = 0;
+
+  // Makes every verb that waits now or later on this end fail with `why`. Any thread.
+  virtual void abort(const Status& why) = 0;
+
+  void set_timeout(Duration timeout) { timeout_ = timeout; }
+  Duration timeout() const { return timeout_; }
+
+ private:
+  Duration timeout_ = std::chrono::seconds(30);
+};
+
+// All ranks of a replica. Makes the groups in which they talk.
+class World {
+ public:
+  virtual ~World() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual const std::string& host() const = 0;  // of this rank
+  // Small host-side exchange at start-up: everybody's text, in rank order.
+  virtual Result<std::vector<std::string>> exchange(const std::string& text, Duration timeout) = 0;
+  // A group of the given world ranks, ascending order not required; member i becomes group rank i.
+  // Called by all members (and only them) in the same order; label: "tp", "pp", for messages.
+  virtual Result<std::unique_ptr<Communicator>> group(const std::vector<int>& members,
+                                                      const std::string& label) = 0;
+};
+
+std::unique_ptr<Communicator> make_solo_communicator(const std::string& label);
+
+// Ranks as threads of one process. Worlds of one LocalWorlds talk to each other; each is used by
+// its own thread. For tests and for engines of one process.
+std::vector<std::unique_ptr<World>> make_local_worlds(int size);
+
+// Shared memory (processes of one host) where a group's members share a host and `kind` allows it,
+// MPI elsewhere.
+enum class CommunicatorKind { automatic, shm, mpi };
+// Initialises MPI (once per process). UNIMPLEMENTED in builds without MPI (no_mpi.cc).
+Result<std::unique_ptr<World>> make_mpi_world(CommunicatorKind kind);
+
+}  // namespace cohort

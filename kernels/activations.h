@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The input rows of matrix products, prepared once for all products that share them: f32 as they
+// are, and int8 with a scale per row and 32 columns for quantised weights (docs/arithmetic.md
+// section 1). Memory is taken at construction; one thread uses it at a time (kernels share the work
+// among the stream's threads).
+#pragma once
+#include <cstdint>
+
+#include "base/buffer.h"
+#include "base/tensor.h"
+
+namespace cohort {
+
+enum class ActivationMode {
+  int8,  // quantised weights multiply int8 activations: the default
+  f32,   // everything in f32: slow, for comparison with references
+};
+
+class Activations {
+ public:
+  Activations(int64_t max_rows, int64_t max_columns, ActivationMode mode);
+
+  ActivationMode mode() const { return mode_; }
+  const Tensor& x() const {
+    return x_;
+  }  // [rows, columns] f32, borrowed from the caller of prepare
+  void set_x(Tensor x) { x_ = x; }
+  Buffer& storage() { return storage_; }  // laid out by the kernels (kernels/cpu/quantize.h)
+  const Buffer& storage() const { return storage_; }
+  int64_t max_rows() const { return max_rows_; }
+
+ private:
+  int64_t max_rows_, max_columns_;
+  ActivationMode mode_;
+  Tensor x_;
+  Buffer storage_;
+};
+
+}  // namespace cohort

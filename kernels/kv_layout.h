@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// How one layer's part of a KV block lies in memory (docs/arithmetic.md section 5):
+//
+//   block = chunk of kv head 0 | chunk of kv head 1 | ...
+//   chunk = K [dim][16 tokens] | V [16 tokens][dim]
+//
+// Lanes are tokens for scores and dimensions for values, so no kernel needs a horizontal sum.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace cohort {
+
+inline constexpr int kBlockTokens = 16;
+
+struct KvGeometry {
+  int heads = 0;             // query heads of this rank
+  int kv_heads = 0;          // KV heads of this rank; divides heads
+  int dim = 0;               // of a head; a multiple of 8
+  DType dtype = DType::f16;  // f32, bf16 or f16
+
+  int group() const { return heads / kv_heads; }
+  size_t plane_bytes() const { return size_t(bytes_of(dtype, int64_t(dim) * kBlockTokens)); }
+  size_t chunk_bytes() const { return 2 * plane_bytes(); }
+  size_t block_bytes() const { return size_t(kv_heads) * chunk_bytes(); }
+};
+
+// One layer's memory: block b starts at data + b * block_bytes().
+struct KvLayer {
+  std::byte* data = nullptr;
+  KvGeometry geometry;
+};
+
+}  // namespace cohort
