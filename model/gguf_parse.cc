@@ -11,7 +11,8 @@
 namespace cohort {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "values are read as they lie in the file");
+static_assert(std::endian::native == std::endian::little,
+              "values are read as they lie in the file");
 
 // Type numbers of metadata values (gguf.md, gguf_metadata_value_type).
 enum class ValueType : uint32_t {
@@ -41,20 +42,34 @@ constexpr uint64_t kLeastTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 // Numbers of tensor types (ggml.h, enum ggml_type), as far as this project computes with them.
 std::optional<DType> dtype_of(uint32_t type) {
   switch (type) {
-    case 0: return DType::f32;
-    case 1: return DType::f16;
-    case 2: return DType::q4_0;
-    case 3: return DType::q4_1;
-    case 6: return DType::q5_0;
-    case 7: return DType::q5_1;
-    case 8: return DType::q8_0;
-    case 12: return DType::q4_k;
-    case 13: return DType::q5_k;
-    case 14: return DType::q6_k;
-    case 24: return DType::i8;
-    case 26: return DType::i32;
-    case 30: return DType::bf16;
-    default: return std::nullopt;
+    case 0:
+      return DType::f32;
+    case 1:
+      return DType::f16;
+    case 2:
+      return DType::q4_0;
+    case 3:
+      return DType::q4_1;
+    case 6:
+      return DType::q5_0;
+    case 7:
+      return DType::q5_1;
+    case 8:
+      return DType::q8_0;
+    case 12:
+      return DType::q4_k;
+    case 13:
+      return DType::q5_k;
+    case 14:
+      return DType::q6_k;
+    case 24:
+      return DType::i8;
+    case 26:
+      return DType::i32;
+    case 30:
+      return DType::bf16;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -150,7 +165,7 @@ class Parser {
   // Reads one T and stores it as a Wide.
   template <class T, class Wide>
   Status as(GgufValue& out, const std::string& where) {
-    T value;
+    T value{};
     COHORT_RETURN_IF_ERROR(read(value, where));
     out = Wide(value);
     return {};
@@ -158,16 +173,26 @@ class Parser {
 
   Status scalar(uint32_t type, GgufValue& out, const std::string& where) {
     switch (ValueType(type)) {
-      case ValueType::u8: return as<uint8_t, uint64_t>(out, where);
-      case ValueType::i8: return as<int8_t, int64_t>(out, where);
-      case ValueType::u16: return as<uint16_t, uint64_t>(out, where);
-      case ValueType::i16: return as<int16_t, int64_t>(out, where);
-      case ValueType::u32: return as<uint32_t, uint64_t>(out, where);
-      case ValueType::i32: return as<int32_t, int64_t>(out, where);
-      case ValueType::f32: return as<float, double>(out, where);
-      case ValueType::u64: return as<uint64_t, uint64_t>(out, where);
-      case ValueType::i64: return as<int64_t, int64_t>(out, where);
-      case ValueType::f64: return as<double, double>(out, where);
+      case ValueType::u8:
+        return as<uint8_t, uint64_t>(out, where);
+      case ValueType::i8:
+        return as<int8_t, int64_t>(out, where);
+      case ValueType::u16:
+        return as<uint16_t, uint64_t>(out, where);
+      case ValueType::i16:
+        return as<int16_t, int64_t>(out, where);
+      case ValueType::u32:
+        return as<uint32_t, uint64_t>(out, where);
+      case ValueType::i32:
+        return as<int32_t, int64_t>(out, where);
+      case ValueType::f32:
+        return as<float, double>(out, where);
+      case ValueType::u64:
+        return as<uint64_t, uint64_t>(out, where);
+      case ValueType::i64:
+        return as<int64_t, int64_t>(out, where);
+      case ValueType::f64:
+        return as<double, double>(out, where);
       case ValueType::boolean: {
         uint8_t value = 0;
         COHORT_RETURN_IF_ERROR(read(value, where));
@@ -181,7 +206,8 @@ class Parser {
         out = text;
         return {};
       }
-      case ValueType::array: break;
+      case ValueType::array:
+        break;
     }
     return error(concat(where, " has the unknown value type ", type));
   }
@@ -192,19 +218,32 @@ class Parser {
     COHORT_RETURN_IF_ERROR(read(type, where));
     COHORT_RETURN_IF_ERROR(read(count, where));
     switch (ValueType(type)) {
-      case ValueType::u8: return elements<uint8_t, int64_t>(count, out, where);
-      case ValueType::i8: return elements<int8_t, int64_t>(count, out, where);
-      case ValueType::u16: return elements<uint16_t, int64_t>(count, out, where);
-      case ValueType::i16: return elements<int16_t, int64_t>(count, out, where);
-      case ValueType::u32: return elements<uint32_t, int64_t>(count, out, where);
-      case ValueType::i32: return elements<int32_t, int64_t>(count, out, where);
-      case ValueType::boolean: return elements<uint8_t, int64_t>(count, out, where);
-      case ValueType::u64: return elements<uint64_t, int64_t>(count, out, where);
-      case ValueType::i64: return elements<int64_t, int64_t>(count, out, where);
-      case ValueType::f32: return elements<float, double>(count, out, where);
-      case ValueType::f64: return elements<double, double>(count, out, where);
-      case ValueType::string: return string_elements(count, out, where);
-      case ValueType::array: return error(where + " is an array of arrays, which is not supported");
+      case ValueType::u8:
+        return elements<uint8_t, int64_t>(count, out, where);
+      case ValueType::i8:
+        return elements<int8_t, int64_t>(count, out, where);
+      case ValueType::u16:
+        return elements<uint16_t, int64_t>(count, out, where);
+      case ValueType::i16:
+        return elements<int16_t, int64_t>(count, out, where);
+      case ValueType::u32:
+        return elements<uint32_t, int64_t>(count, out, where);
+      case ValueType::i32:
+        return elements<int32_t, int64_t>(count, out, where);
+      case ValueType::boolean:
+        return elements<uint8_t, int64_t>(count, out, where);
+      case ValueType::u64:
+        return elements<uint64_t, int64_t>(count, out, where);
+      case ValueType::i64:
+        return elements<int64_t, int64_t>(count, out, where);
+      case ValueType::f32:
+        return elements<float, double>(count, out, where);
+      case ValueType::f64:
+        return elements<double, double>(count, out, where);
+      case ValueType::string:
+        return string_elements(count, out, where);
+      case ValueType::array:
+        return error(where + " is an array of arrays, which is not supported");
     }
     return error(concat(where, " is an array of the unknown value type ", type));
   }
@@ -218,7 +257,7 @@ class Parser {
     if (count > left() / sizeof(T)) return too_many(count, where);
     std::vector<Wide> values(count);
     for (Wide& value : values) {
-      T narrow;
+      T narrow{};
       COHORT_RETURN_IF_ERROR(read(narrow, where));
       if constexpr (std::is_same_v<T, uint64_t>)
         if (narrow > uint64_t(std::numeric_limits<int64_t>::max()))
@@ -242,8 +281,8 @@ class Parser {
     if (found == contents_.metadata.end()) return {};
     const uint64_t* value = std::get_if<uint64_t>(&found->second);
     if (!value || !std::has_single_bit(*value) || *value > kMaxAlignment)
-      return error(concat("key \"general.alignment\" is not a power of two of at most ",
-                          kMaxAlignment));
+      return error(
+          concat("key \"general.alignment\" is not a power of two of at most ", kMaxAlignment));
     alignment_ = *value;
     return {};
   }
@@ -254,8 +293,8 @@ class Parser {
     const std::string where = concat("tensor \"", printable(name), "\"");
     if (name.empty()) return error("the name of a tensor is empty");
     if (name.size() > kMaxNameBytes)
-      return error(concat(where, " has a name of ", name.size(), " bytes (", kMaxNameBytes,
-                          " allowed)"));
+      return error(
+          concat(where, " has a name of ", name.size(), " bytes (", kMaxNameBytes, " allowed)"));
     if (!names_.insert(name).second) return error(where + " appears twice");
     GgufTensor tensor{std::string(name), DType::f32, {}, nullptr, 0};
     COHORT_RETURN_IF_ERROR(dimensions(tensor, where));
@@ -278,8 +317,8 @@ class Parser {
     uint32_t count = 0;
     COHORT_RETURN_IF_ERROR(read(count, where));
     if (count < 1 || count > kMaxDimensions)
-      return error(concat(where, " has ", count, " dimensions (1 to ", kMaxDimensions,
-                          " supported)"));
+      return error(
+          concat(where, " has ", count, " dimensions (1 to ", kMaxDimensions, " supported)"));
     for (uint32_t i = 0; i < count; i++) {
       uint64_t size = 0;
       COHORT_RETURN_IF_ERROR(read(size, where));
@@ -297,7 +336,8 @@ class Parser {
       return error(concat(where, " has rows of ", tensor.shape.back(), " elements, not whole ",
                           type.name, " blocks of ", type.block_elements));
     int64_t bytes = type.block_bytes;
-    bool overflow = __builtin_mul_overflow(bytes, tensor.shape.back() / type.block_elements, &bytes);
+    bool overflow =
+        __builtin_mul_overflow(bytes, tensor.shape.back() / type.block_elements, &bytes);
     for (size_t i = 0; i + 1 < tensor.shape.size(); i++)
       overflow = overflow || __builtin_mul_overflow(bytes, tensor.shape[i], &bytes);
     if (overflow) return error(where + " is larger than any file");
@@ -313,11 +353,12 @@ class Parser {
       GgufTensor& tensor = contents_.tensors[i];
       const std::string where = concat("tensor \"", printable(tensor.name), "\"");
       if (offsets_[i] % alignment_ != 0)
-        return error(concat(where, " lies at offset ", offsets_[i], ", not a multiple of ",
-                            alignment_));
+        return error(
+            concat(where, " lies at offset ", offsets_[i], ", not a multiple of ", alignment_));
       if (offsets_[i] > room || uint64_t(tensor.bytes) > room - offsets_[i])
         return error(concat(where, " needs ", tensor.bytes, " bytes at offset ", offsets_[i],
-                            " but the file has ", room, " bytes of tensor data; was the download "
+                            " but the file has ", room,
+                            " bytes of tensor data; was the download "
                             "cut off?"));
       tensor.data = bytes_.data() + begin + offsets_[i];
     }
