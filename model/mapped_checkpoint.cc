@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/mapped_checkpoint.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "base/mapped_file.h"
+#include "base/sha256.h"
+
+namespace cohort {
+namespace {
+
+// What a fingerprint takes from each end of a tensor: one page, so that fingerprinting a large
+// checkpoint reads a few megabytes. Not counted in bytes_read().
+constexpr size_t kSampleBytes = 4096;
+
+// All that gives the weights their meaning, in a fixed form. The name is for people only.
+std::string canonical_text(const ModelConfig& c) {
+  std::string text =
+      concat("cohort-model-1 family=", c.family, " hidden=", c.hidden, " layers=", c.layers,
+             " heads=", c.heads, " kv_heads=", c.kv_heads, " head_dim=", c.head_dim, " ffn=", c.ffn,
+             " vocab=", c.vocab, " context=", c.context, " tied=", c.tied_embedding,
+             " pairing=", int(c.rope.pairing), " rotated=", c.rope.dims);
+  const auto add = [&text](const char* key, double value) {
+    char number[64];
+    std::snprintf(number, sizeof number, " %s=%a", key, value);
+    text += number;
+  };
+  add("eps", c.norm_eps);
+  // The frequencies say all that theta and the scalings say.
+  for (const double frequency : rope_frequencies(c.rope)) add("f", frequency);
+  return text;
+}
+
+std::string fingerprint_of(const ModelConfig& config, const std::vector<BoundWeight>& weights) {
+  Sha256 hash;
+  hash.update(canonical_text(config));
+  for (const BoundWeight& weight : weights) {
+    hash.update(concat("\n", weight.info.name, " ", name(weight.info.dtype), " ", weight.info.rows,
+                       " ", weight.info.columns, "\n"));
+    const size_t sample = std::min(kSampleBytes, weight.data.size());
+    hash.update(weight.data.first(sample)).update(weight.data.last(sample));
+  }
+  return to_hex(hash.finish());
+}
+
+// "weight 'x': rows [3, 5) of 4"
+Status out_of_range(const WeightInfo& info, const char* what, int64_t begin, int64_t end,
+                    int64_t size) {
+  return invalid_argument(
+      concat("weight '", info.name, "': ", what, " [", begin, ", ", end, ") of ", size));
+}
+
+}  // namespace
+
+MappedCheckpoint::MappedCheckpoint(Parts parts) : parts_(std::move(parts)) {
+  for (const BoundWeight& weight : parts_.weights) {
+    infos_.push_back(weight.info);
+    by_name_.emplace(weight.info.name, &weight);
+    total_bytes_ += weight.info.bytes();
+  }
+  fingerprint_ = fingerprint_of(parts_.config, parts_.weights);
+}
+
+Status MappedCheckpoint::read(const WeightInfo& weight, int64_t row_begin, int64_t row_end,
+                              int64_t column_begin, int64_t column_end, std::byte* out) {
+  const auto found = by_name_.find(weight.name);
+  if (found == by_name_.end()) return not_found(concat(path(), ": no weight '", weight.name, "'"));
+  const WeightInfo& info = found->second->info;
+  if (row_begin < 0 || row_begin > row_end || row_end > info.rows)
+    return out_of_range(info, "rows", row_begin, row_end, info.rows);
+  const int64_t block = cohort::info(info.dtype).block_elements;
+  if (column_begin < 0 || column_begin > column_end || column_end > info.columns ||
+      column_begin % block != 0 || column_end % block != 0)
+    return out_of_range(info, "columns", column_begin, column_end, info.columns);
+
+  const size_t stride = size_t(bytes_of(info.dtype, info.columns));
+  const size_t offset = size_t(bytes_of(info.dtype, column_begin));
+  const size_t width = size_t(bytes_of(info.dtype, column_end - column_begin));
+  const size_t rows = size_t(row_end - row_begin);
+  const std::byte* first = found->second->data.data() + size_t(row_begin) * stride + offset;
+  if (rows == 0 || width == 0) return {};
+  if (width == stride) {
+    read_ahead({first, rows * stride});
+    std::memcpy(out, first, rows * stride);
+  } else {
+    for (size_t row = 0; row < rows; row++)
+      std::memcpy(out + row * width, first + row * stride, width);
+  }
+  bytes_read_ += int64_t(rows * width);
+  return {};
+}
+
+}  // namespace cohort
