@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ranks that a layer talks to. Its verbs are awaited: `co_await group.all_reduce(...)`. On the
+// CPU a verb has finished when its call returns, so that awaiting it never suspends; the layers are
+// written as if it could. A failed collective is thrown as RankFailure where it is awaited: the
+// step cannot go on, and the step runner turns it into a Status.
+#pragma once
+#include <coroutine>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <utility>
+
+#include "base/status.h"
+#include "base/tensor.h"
+#include "base/unit_tree.h"
+#include "comm/communicator.h"
+
+namespace cohort {
+
+class RankFailure : public std::exception {
+ public:
+  explicit RankFailure(Status status) : status_(std::move(status)) {}
+  const Status& status() const { return status_; }
+  const char* what() const noexcept override { return status_.message().c_str(); }
+
+ private:
+  Status status_;
+};
+
+// A verb that has run.
+class [[nodiscard]] Completed {
+ public:
+  explicit Completed(Status status) : status_(std::move(status)) {}
+  bool await_ready() const noexcept { return true; }
+  void await_suspend(std::coroutine_handle<>) const noexcept {}
+  void await_resume() const {
+    if (!status_.ok()) throw RankFailure(status_);
+  }
+
+ private:
+  Status status_;
+};
+
+// Borrows the communicator. Used by the rank's step thread alone.
+class Group {
+ public:
+  explicit Group(Communicator& communicator) : communicator_(&communicator) {}
+
+  int rank() const { return communicator_->rank(); }
+  int size() const { return communicator_->size(); }
+
+  // out [tokens, n] = the sum of everybody's pieces [pieces, tokens, n] in the order of the tree.
+  Completed all_reduce(const TreePlan& plan, Tensor pieces, Tensor out) {
+    return Completed(communicator_->all_reduce(plan, pieces.f32(), out.f32(), out.elements()));
+  }
+  // bytes[r]: what group rank r contributes.
+  Completed all_gather(Tensor in, void* out, std::span<const int64_t> bytes) {
+    return Completed(communicator_->all_gather(in.data(), out, bytes));
+  }
+  Completed send(const void* data, int64_t bytes, int peer) {
+    return Completed(communicator_->send(data, bytes, peer));
+  }
+  Completed recv(void* data, int64_t bytes, int peer) {
+    return Completed(communicator_->recv(data, bytes, peer));
+  }
+
+ private:
+  Communicator* communicator_;
+};
+
+}  // namespace cohort

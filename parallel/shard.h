@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which units are whose: pure arithmetic, asked by the loader and the layers alike, so that they
+// cannot disagree. Counts that do not divide and ranks of unequal strength are ordinary.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unit_tree.h"
+
+namespace cohort {
+
+// Cuts [0, units) into one contiguous range per weight, in proportion to the weights (each
+// positive). Every rank gets at least one unit where units >= ranks; with fewer units the first
+// ranks get one each and the others none.
+std::vector<UnitRange> shard(int units, const std::vector<int>& weights);
+
+// "2:1" -> {2, 1}: the part of each tensor-parallel rank.
+Result<std::vector<int>> parse_shares(const std::string& text);
+
+// Rows or columns of a range of units that are `width` wide, of `total` in all: the last unit of
+// all may be narrower.
+struct Slice {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+  friend bool operator==(const Slice&, const Slice&) = default;
+};
+Slice slice_of(UnitRange units, int64_t width, int64_t total);
+
+}  // namespace cohort

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a unit of a model is: the smallest part that one rank holds whole. Units follow from the
+// model alone, never from the layout, because row-parallel sums follow the tree over units
+// (base/unit_tree.h): the same units, the same bits, on any number of ranks.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "base/unit_tree.h"
+#include "parallel/mesh.h"
+#include "parallel/shard.h"
+
+namespace cohort {
+
+// What of a model decides its units.
+struct ModelShape {
+  int64_t layers = 0;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t ffn = 0;
+  int64_t vocab = 0;
+  // Columns that cannot be parted in the row-parallel matrices, over all layers: 32 for quantised
+  // weights (an activation block), 256 for K-quants, 1 for plain types.
+  int64_t o_block = 1, down_block = 1;
+};
+// The columns of one dtype that cannot be parted.
+int64_t column_block(DType dtype);
+
+struct ModelUnits {
+  int attention = 0;  // units of kv_heads_per_unit KV heads with their query heads
+  int kv_heads_per_unit = 0;
+  int ffn = 0;  // units of ffn_columns columns of `down`
+  int64_t ffn_columns = 0;
+  int vocab = 0;  // units of vocab_rows rows of the table; the last may be narrower
+  int64_t vocab_rows = 0;
+  int layers = 0;  // a stage holds whole layers
+};
+Result<ModelUnits> model_units(const ModelShape& shape);
+
+// Who has what. Index: tp rank; for layers: stage.
+struct Partition {
+  ModelUnits units;
+  std::vector<UnitRange> attention, ffn, vocab, layers;
+};
+// INVALID_ARGUMENT, saying what is possible, where a rank would be left without a unit.
+Result<Partition> partition(const ModelShape& shape, const Layout& layout);
+
+}  // namespace cohort
