@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Includes go one way: the table below is the architecture (docs/architecture.md, section 3)."""
+import re
+import subprocess
+import sys
+
+ALLOWED = {
+    "base": set(),
+    "model": {"base"},
+    "kernels": {"base"},
+    "comm": {"base"},
+    "parallel": {"kernels", "comm", "model", "base"},
+    "worker": {"parallel", "kernels", "comm", "model", "base"},
+    "coordinator": {"comm/wire", "model", "base"},
+    "tools": {"comm/wire", "model", "base"},
+}
+# kernels and comm know nothing of each other or of models; comm/wire is messages only.
+ALLOWED["comm/wire"] = set()
+# The leader may speak the wire protocol; the rest of the worker must not need gRPC.
+GRPC_ONLY = re.compile(r"^(comm/wire|worker/leader/session|worker/main|coordinator|tools)")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def folder(path):
+    return "comm/wire" if path.startswith("comm/wire/") else path.split("/")[0]
+
+
+def sources():
+    listed = subprocess.run(["git", "ls-files", "*.h", "*.cc"], capture_output=True, text=True, check=True)
+    return listed.stdout.split()
+
+
+def check_file(path, text):
+    own = folder(path)
+    if own not in ALLOWED:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        target = match.group(2)
+        if match.group(1) == '"':
+            other = folder(target)
+            if other == own:
+                continue
+            if other == "comm/wire" and own == "worker" and GRPC_ONLY.match(path):
+                continue
+            if other not in ALLOWED[own]:
+                yield f"{path}:{number}: {own} must not include {target}"
+        elif re.match(r"(grpcpp|google/protobuf)/", target) and not GRPC_ONLY.match(path):
+            yield f"{path}:{number}: {target} outside the files that speak gRPC"
+        elif target.startswith("mpi.h") and path != "comm/mpi.cc" and not path.startswith("comm/mpi"):
+            yield f"{path}:{number}: MPI belongs in comm/mpi*"
+
+
+def main():
+    if "--self-test" in sys.argv:
+        wrong = list(check_file("model/x.cc", '#include "worker/rank.h"\n'))
+        wrong += check_file("coordinator/x.cc", '#include "comm/control.h"\n')
+        wrong += check_file("kernels/x.cc", "#include <mpi.h>\n")
+        right = list(check_file("worker/x.cc", '#include "kernels/ops.h"\n'))
+        sys.exit(0 if len(wrong) == 3 and not right else 1)
+    errors = [e for path in sources() for e in check_file(path, open(path, encoding="utf-8").read())]
+    print("\n".join(errors))
+    sys.exit(1 if errors else 0)
+
+
+if __name__ == "__main__":
+    main()

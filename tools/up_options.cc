@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/up_options.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <thread>
+
+namespace cohort {
+namespace {
+
+void declare_shape(CLI::App& app, UpOptions& o) {
+  app.add_option("--model", o.model,
+                 "A .gguf or .safetensors file, a Hugging Face model folder, or a known name")
+      ->capture_default_str();
+  app.add_option("--tp", o.tp,
+                 "Tensor-parallel ranks of a replica: each holds a part of every layer")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--pp", o.pp, "Pipeline stages of a replica: each holds some of the layers")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--replicas", o.replicas, "Copies of the model, each under an mpirun of its own")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--shares", o.shares,
+                 "Weights of the tensor-parallel ranks, as in 2:1; shards follow them");
+  app.add_option("--threads", o.threads, "Threads of each rank; 0: the cores divided by all ranks")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--communicator", o.communicator, "How ranks talk: auto, shm or mpi")
+      ->check(CLI::IsMember({"auto", "shm", "mpi"}))
+      ->capture_default_str();
+}
+
+void declare_serving(CLI::App& app, UpOptions& o) {
+  app.add_option("--http", o.http, "Where the OpenAI API listens, HOST:PORT")
+      ->capture_default_str();
+  app.add_option("--grpc", o.grpc, "Where the gRPC API listens, HOST:PORT")->capture_default_str();
+  app.add_option("--served-model-name", o.served_model_name, "The name that clients see");
+  app.add_option("--context", o.context,
+                 "Positions of a sequence at most; 0: the model's, up to 8192")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--kv-memory", o.kv_memory, "KV cache of each rank, as in 512M or 4G");
+  app.add_option("--max-batch", o.max_batch, "Sequences that run at once in a replica");
+  app.add_option("--chunk", o.chunk, "Tokens of one step: longer prompts are cut into chunks");
+  app.add_option("--coordinator-args", o.coordinator_arguments,
+                 "Further flags for the coordinator (see cohort-coordinator --help)");
+}
+
+void declare_arithmetic(CLI::App& app, UpOptions& o) {
+  app.add_option("--activations", o.activations,
+                 "int8 (fast) or f32 (exact and slow, keeps the KV cache in f32 too)")
+      ->check(CLI::IsMember({"int8", "f32"}))
+      ->capture_default_str();
+  app.add_option("--kv-dtype", o.kv_dtype, "Type of the KV cache: f16, bf16 or f32")
+      ->check(CLI::IsMember({"f16", "bf16", "f32"}))
+      ->capture_default_str();
+  app.add_option("--isa", o.isa,
+                 "Instruction set of the kernels (portable, avx2); all give the same bits");
+  app.add_option("--log-level", o.log_level, "debug, info, warning or error")
+      ->capture_default_str();
+}
+
+int threads_per_rank(const UpOptions& o) {
+  if (o.threads > 0) return o.threads;
+  const int cores = int(std::max(1u, std::thread::hardware_concurrency()));
+  return std::max(1, cores / (o.ranks() * o.replicas));
+}
+
+std::vector<std::string> mpirun_arguments(int ranks) {
+  // One host: no remote shell is looked for (plm isolated), so none need be installed. Ranks share
+  // cores politely and are not bound: the worker places its own threads. The single-copy mechanism
+  // of shared memory needs ptrace rights that containers do not give.
+  return {"mpirun",
+          "-np",
+          std::to_string(ranks),
+          "--bind-to",
+          "none",
+          "--oversubscribe",
+          "--mca",
+          "plm",
+          "isolated",
+          "--mca",
+          "mpi_yield_when_idle",
+          "1",
+          "--mca",
+          "pml",
+          "ob1",
+          "--mca",
+          "btl",
+          "self,vader,tcp",
+          "--mca",
+          "btl_vader_single_copy_mechanism",
+          "none",
+          "--mca",
+          "orte_abort_on_non_zero_status",
+          "1"};
+}
+
+}  // namespace
+
+void declare_up_options(CLI::App& app, UpOptions& options) {
+  declare_shape(app, options);
+  declare_serving(app, options);
+  declare_arithmetic(app, options);
+}
+
+Command coordinator_command(const UpOptions& o, const std::string& folder,
+                            const std::string& model) {
+  Command command;
+  command.arguments = {folder + "/cohort-coordinator",
+                       "--model",
+                       model,
+                       "--http",
+                       o.http,
+                       "--grpc",
+                       o.grpc,
+                       "--session",
+                       "127.0.0.1:0",
+                       "--log-level",
+                       o.log_level};
+  if (!o.served_model_name.empty())
+    command.arguments.insert(command.arguments.end(), {"--served-model-name", o.served_model_name});
+  command.arguments.insert(command.arguments.end(), o.coordinator_arguments.begin(),
+                           o.coordinator_arguments.end());
+  return command;
+}
+
+Command replica_command(const UpOptions& o, const std::string& folder, const std::string& model,
+                        const std::string& session, int replica) {
+  Command command;
+  command.arguments = mpirun_arguments(o.ranks());
+  auto add = [&](std::initializer_list<std::string> more) {
+    command.arguments.insert(command.arguments.end(), more);
+  };
+  add({folder + "/cohort-worker",
+       "--model",
+       model,
+       "--name",
+       "replica-" + std::to_string(replica),
+       "--coordinator",
+       session,
+       "--tp",
+       std::to_string(o.tp),
+       "--pp",
+       std::to_string(o.pp),
+       "--threads",
+       std::to_string(threads_per_rank(o)),
+       "--activations",
+       o.activations,
+       "--kv-dtype",
+       o.kv_dtype,
+       "--communicator",
+       o.communicator,
+       "--log-level",
+       o.log_level});
+  if (!o.shares.empty()) add({"--shares", o.shares});
+  if (o.context > 0) add({"--context", std::to_string(o.context)});
+  if (!o.kv_memory.empty()) add({"--kv-memory", o.kv_memory});
+  if (o.max_batch > 0) add({"--max-batch", std::to_string(o.max_batch)});
+  if (o.chunk > 0) add({"--chunk", std::to_string(o.chunk)});
+  if (!o.isa.empty()) add({"--isa", o.isa});
+  if (geteuid() == 0)  // OpenMPI refuses root unless told twice
+    command.environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                           {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};
+  return command;
+}
+
+}  // namespace cohort
