@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives as rounds. In a round every member publishes one bounded chunk, and everyone waits
+// for everyone's: all verbs are made of that one exchange, which a backend provides. With each
+// round travels a tag; tags that differ mean that the members do not run the same collective.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "comm/communicator.h"
+#include "comm/tree_sum.h"
+
+namespace cohort {
+
+enum class Verb : uint32_t { all_reduce = 1, all_gather, broadcast, barrier };
+
+// Equal on all members in every round. Plain bytes: it lies in shared memory and in messages.
+struct RoundTag {
+  uint32_t sequence = 0;  // number of the collective
+  Verb verb = Verb::barrier;
+  int64_t bytes = 0;    // size of the collective
+  uint64_t detail = 0;  // root, or a hash of the sizes or of the plan
+  friend bool operator==(const RoundTag&, const RoundTag&) = default;
+};
+std::string describe(const RoundTag& tag);  // "all_reduce of 2304 bytes (number 17)"
+
+// A range of bytes within a member's chunk.
+struct Part {
+  int64_t offset = 0, bytes = 0;
+};
+
+// Who is in a group; index: group rank.
+struct GroupInfo {
+  int rank = 0;
+  std::vector<int> world_ranks;
+  std::vector<std::string> hosts;
+  std::string name;
+
+  int size() const { return int(world_ranks.size()); }
+  // "rank 3 on host n1": ranks in messages are those of the world.
+  std::string peer(int group_rank) const;
+};
+// "shm tp group {0, 1}"
+std::string group_name(const std::string& kind, const std::string& label,
+                       const std::vector<int>& members);
+// Members must be distinct, in [0, world_size) and contain `rank`.
+Status check_members(const std::vector<int>& members, int rank, int world_size);
+
+class RoundCommunicator : public Communicator {
+ public:
+  int rank() const final { return info_.rank; }
+  int size() const final { return info_.size(); }
+  const std::string& name() const final { return info_.name; }
+
+  Status all_reduce(const TreePlan& plan, float* pieces, float* out, int64_t count) final;
+  Status all_gather(const void* in, void* out, std::span<const int64_t> bytes) final;
+  Status broadcast(void* data, int64_t bytes, int root) final;
+  Status send(const void* data, int64_t bytes, int peer) final;
+  Status recv(void* data, int64_t bytes, int peer) final;
+  Status barrier() final;
+  void abort(const Status& why) final;
+
+ protected:
+  // chunk_bytes: the most that a member can publish in one round; a multiple of 64.
+  RoundCommunicator(GroupInfo info, int64_t chunk_bytes);
+
+  // Where this rank's chunk of the coming round goes; chunk_bytes long, aligned to 64.
+  virtual std::byte* outgoing() = 0;
+  // Runs a round: peer r gets to[r] of outgoing(), this rank gets from[r] of peer r's chunk. (A
+  // backend of shared memory lets peers see all of it.) Checks the peers' tags.
+  virtual Status exchange(const RoundTag& tag, std::span<const Part> to,
+                          std::span<const Part> from) = 0;
+  // What came from a peer: its from[peer]. Valid until the next outgoing() or exchange().
+  virtual const std::byte* incoming(int peer) const = 0;
+
+  virtual Status send_bytes(const std::byte* data, int64_t bytes, int peer) = 0;
+  virtual Status recv_bytes(std::byte* data, int64_t bytes, int peer) = 0;
+  // Tells the peers, where that is possible, that this end will take no further part. Any thread,
+  // more than once.
+  virtual void give_up(const Status& why) = 0;
+
+  const GroupInfo& info() const { return info_; }
+  bool aborted() const { return aborted_.load(std::memory_order_acquire); }
+  Status abort_status() const;
+  Status mismatch(int peer, const RoundTag& mine, const RoundTag& theirs) const;
+
+ private:
+  Status run(FunctionRef<Status()> verb);
+  RoundTag next_tag(Verb verb, int64_t bytes, uint64_t detail);
+  Status reduce_direct(const RoundTag& tag, int64_t begin, int64_t count);
+  Status reduce_sliced(const RoundTag& tag, int64_t begin, int64_t count);
+  int64_t slice_begin(int64_t count, int rank) const;
+
+  // Arguments of the all_reduce that runs.
+  struct Reduction {
+    const TreePlan* plan = nullptr;
+    const float* pieces = nullptr;
+    float* out = nullptr;
+    int64_t count = 0;
+  };
+
+  const GroupInfo info_;
+  const int64_t chunk_bytes_;
+  uint32_t sequence_ = 0;
+  Status failure_;  // the first one; the group is unusable after it
+  Reduction reduction_;
+  TreeSum tree_sum_;
+  std::vector<Part> to_, from_;
+  std::vector<const float*> sources_;
+
+  std::atomic<bool> aborted_{false};
+  mutable std::mutex abort_mutex_;
+  Status abort_status_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/shared_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "base/check.h"
+#include "base/cpu.h"
+
+namespace cohort {
+namespace {
+
+// A peer usually comes within microseconds: spin. Then leave the core to others now and then: the
+// peer may need this very core. Then sleep, and look after the peers every few milliseconds.
+constexpr Duration kSpin = std::chrono::microseconds(50);
+constexpr Duration kYield = std::chrono::milliseconds(1);
+constexpr Duration kSleep = std::chrono::milliseconds(10);
+constexpr int kLooksPerClock = 32;
+
+// With more members than cores a spinning one keeps the core from the one it waits for.
+Duration spin_time(int members) {
+  return members <= int(std::thread::hardware_concurrency()) ? kSpin : Duration(0);
+}
+
+}  // namespace
+
+SharedCommunicator::SharedCommunicator(GroupInfo info, SharedRegion region,
+                                       std::shared_ptr<void> owner,
+                                       std::unique_ptr<PeerWatch> watch)
+    : RoundCommunicator(std::move(info), SharedRegion::kSlotBytes),
+      region_(region),
+      owner_(std::move(owner)),
+      watch_(std::move(watch)),
+      spin_(spin_time(size())),
+      incoming_at_(size_t(size())),
+      sent_(size_t(size())),
+      received_(size_t(size())) {
+  COHORT_CHECK_EQ(region_.ranks(), size());
+  region_.state(rank()).presence.store(uint32_t(Presence::present), std::memory_order_release);
+}
+
+SharedCommunicator::~SharedCommunicator() {
+  uint32_t present = uint32_t(Presence::present);
+  region_.state(rank()).presence.compare_exchange_strong(present, uint32_t(Presence::left));
+}
+
+void SharedCommunicator::give_up(const Status& why) {
+  RankState& state = region_.state(rank());
+  if (state.reason_taken.exchange(1) != 0) return;
+  const std::string text = why.to_string().substr(0, state.reason.size() - 1);
+  std::memcpy(state.reason.data(), text.data(), text.size());
+  state.presence.store(uint32_t(Presence::failed), std::memory_order_release);
+}
+
+Status SharedCommunicator::exchange(const RoundTag& tag, std::span<const Part>,
+                                    std::span<const Part> from) {
+  const uint32_t round = ++round_;
+  RankLine& mine = region_.line(rank());
+  mine.tag[round & 1] = tag;
+  mine.ready.post(round);
+  for (int r = 0; r < size(); r++) {
+    incoming_at_[size_t(r)] = from[size_t(r)].offset;
+    if (r == rank()) continue;
+    RankLine& theirs = region_.line(r);
+    COHORT_RETURN_IF_ERROR(wait({theirs.ready, round, r, true, "a collective"}));
+    const RoundTag& their_tag = theirs.tag[round & 1];
+    if (their_tag != tag) return mismatch(r, tag, their_tag);
+  }
+  return {};
+}
+
+Status SharedCommunicator::send_bytes(const std::byte* data, int64_t bytes, int peer) {
+  Ring& ring = region_.ring(rank(), peer);
+  uint32_t& sent = sent_[size_t(peer)];
+  int64_t at = 0;
+  do {
+    const int64_t n = std::min(region_.chunk_bytes(), bytes - at);
+    COHORT_RETURN_IF_ERROR(wait({ring.received, sent + 1 - Ring::kChunks, peer, false, "recv"}));
+    region_.chunk(rank(), peer, sent) = {bytes, at};
+    if (n > 0) std::memcpy(region_.chunk_data(rank(), peer, sent), data + at, size_t(n));
+    ring.sent.post(++sent);
+    at += n;
+  } while (at < bytes);
+  return {};
+}
+
+Status SharedCommunicator::recv_bytes(std::byte* data, int64_t bytes, int peer) {
+  Ring& ring = region_.ring(peer, rank());
+  uint32_t& received = received_[size_t(peer)];
+  int64_t at = 0;
+  do {
+    const int64_t n = std::min(region_.chunk_bytes(), bytes - at);
+    COHORT_RETURN_IF_ERROR(wait({ring.sent, received + 1, peer, false, "send"}));
+    const ChunkHeader chunk = region_.chunk(peer, rank(), received);
+    if (chunk.message_bytes != bytes || chunk.offset != at)
+      return internal_error(concat(info().peer(rank()), " is at recv of ", bytes, " bytes (byte ",
+                                   at, "), ", info().peer(peer), " at send of ",
+                                   chunk.message_bytes, " bytes (byte ", chunk.offset, ")"));
+    if (n > 0) std::memcpy(data + at, region_.chunk_data(peer, rank(), received), size_t(n));
+    ring.received.post(++received);
+    at += n;
+  } while (at < bytes);
+  return {};
+}
+
+Status SharedCommunicator::wait(const Wait& w) {
+  for (int i = 0; i < kLooksPerClock; i++) {
+    if (w.signal.reached(w.target)) return {};
+    cpu_pause();
+  }
+  return wait_slowly(w);
+}
+
+Status SharedCommunicator::wait_slowly(const Wait& w) {
+  const TimePoint start = std::chrono::steady_clock::now();
+  for (;;) {
+    for (int i = 0; i < kLooksPerClock; i++) {
+      if (w.signal.reached(w.target)) return {};
+      cpu_pause();
+    }
+    const Duration waited = std::chrono::steady_clock::now() - start;
+    if (waited < spin_) continue;
+    if (waited < kYield) {
+      std::this_thread::yield();
+      continue;
+    }
+    if (aborted()) return abort_status();
+    if (const Status peers = check_peers(w); !peers.ok()) {
+      // It may have posted just before it ended.
+      return w.signal.reached(w.target) ? Status() : peers;
+    }
+    if (waited >= timeout()) return timed_out(w);
+    w.signal.sleep(w.target, std::min(kSleep, timeout() - waited));
+  }
+}
+
+std::vector<int> SharedCommunicator::missing(const Wait& w) const {
+  if (!w.round) return {w.peer};
+  std::vector<int> peers;
+  for (int r = 0; r < size(); r++)
+    if (r != rank() && !region_.line(r).ready.reached(w.target)) peers.push_back(r);
+  return peers;
+}
+
+Status SharedCommunicator::check_peers(const Wait& w) const {
+  const std::vector<int> peers = missing(w);
+  // A process that ended is the cause, whatever those it left alone say.
+  for (int r : peers) {
+    const auto presence = Presence(region_.state(r).presence.load(std::memory_order_acquire));
+    if (presence != Presence::left && watch_ && watch_->gone(r))
+      return unavailable(info().peer(r) + " has died");
+  }
+  for (int r : peers) {
+    const RankState& state = region_.state(r);
+    const auto presence = Presence(state.presence.load(std::memory_order_acquire));
+    if (presence == Presence::failed)
+      return unavailable(info().peer(r) + " gave up: " + state.reason.data());
+    if (presence == Presence::left) return unavailable(info().peer(r) + " has left the group");
+  }
+  return {};
+}
+
+Status SharedCommunicator::timed_out(const Wait& w) const {
+  std::string names;
+  for (int r : missing(w)) names += (names.empty() ? "" : ", ") + info().peer(r);
+  return deadline_exceeded(
+      concat("no ", w.verb, " within ", seconds(timeout()), " s from ", names));
+}
+
+}  // namespace cohort
