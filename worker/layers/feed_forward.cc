@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/layers/feed_forward.h"
+
+namespace cohort {
+
+FeedForward::FeedForward(const LayerWeights& weights, int64_t layer, Group& tp,
+                         const TreePlan& plan)
+    : layer_(layer), gate_up_(weights.gate_up), down_(weights.down, tp, plan) {}
+
+Task FeedForward::forward(Step& step, Tensor h) {
+  const Tensor gate_up = step.work.gate_up.rows(step.rows), ffn = step.work.ffn.rows(step.rows);
+  step.where.set(Operation::feed_forward, layer_);
+  gate_up_.forward(step.stream, step.work.linear, gate_up, h);
+  ops::silu_mul(step.stream, ffn, gate_up);
+  step.where.set(Operation::feed_forward_output, layer_);
+  co_await down_.forward(step.stream, step.work.linear, h, ffn);
+}
+
+}  // namespace cohort

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gated feed-forward: down(silu(gate(h)) * up(h)), tensor-parallel by units of its width; one
+// all-reduce.
+#pragma once
+#include "base/task.h"
+#include "base/tensor.h"
+#include "parallel/group.h"
+#include "parallel/linear.h"
+#include "worker/step.h"
+#include "worker/weights.h"
+
+namespace cohort {
+
+class FeedForward {
+ public:
+  // Borrows everything. plan: who owns which feed-forward units.
+  FeedForward(const LayerWeights& weights, int64_t layer, Group& tp, const TreePlan& plan);
+
+  // h [tokens, hidden]: normed in, this block's contribution to the residual stream out.
+  Task forward(Step& step, Tensor h);
+
+ private:
+  const int64_t layer_;
+  const ColumnParallel gate_up_;
+  const RowParallel down_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank of a replica: a device's threads, a shard of the weights, its part of the KV cache, its
+// groups and the runner of steps. There are no globals, so several ranks can live in one process.
+//
+// Threads: load and execute by one thread (the step thread); abort, progress and where by any.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "comm/communicator.h"
+#include "comm/control.h"
+#include "model/checkpoint.h"
+#include "worker/replica_options.h"
+#include "worker/step_runner.h"
+#include "worker/weights.h"
+
+namespace cohort {
+
+class Rank {
+ public:
+  // Opens the checkpoint, agrees with the other ranks of the world on what is loaded and on the
+  // size of the KV cache, reads this rank's shard and builds its groups. Fails before any weight is
+  // read where the layout or the memory does not fit; if one rank fails, all do, with its message.
+  static Result<std::unique_ptr<Rank>> load(World& world, const ReplicaOptions& options,
+                                            const LoadProgress& progress);
+  // The same with an opened checkpoint, used during the call only.
+  static Result<std::unique_ptr<Rank>> load(World& world, Checkpoint& checkpoint,
+                                            const ReplicaOptions& options,
+                                            const LoadProgress& progress);
+
+  const ModelConfig& config() const { return config_; }
+  const StepLimits& limits() const { return limits_; }  // blocks and in_flight filled in
+  const Mesh& mesh() const { return mesh_; }
+  int rank() const { return rank_; }
+  const std::string& host() const { return host_; }
+  const std::string& fingerprint() const { return fingerprint_; }  // of the checkpoint
+  int64_t weight_bytes() const { return weights_->packed_bytes(); }
+  Duration step_timeout() const { return step_timeout_; }
+
+  // The result on the rank that samples, nothing on the others. After an error only abort is of
+  // use.
+  Result<std::optional<StepResult>> execute(const StepPlan& plan);
+
+  // Ends every collective that waits now or later on this rank.
+  void abort(const Status& why);
+  Progress progress() const;
+
+ private:
+  friend class RankLoader;
+  Rank() : mesh_(1, 1) {}
+
+  ModelConfig config_;
+  std::string fingerprint_, host_;
+  Mesh mesh_;
+  int rank_ = 0;
+  StepLimits limits_;
+  Duration step_timeout_{};
+  Partition partition_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Communicator> tp_, pp_, world_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<KvPool> pool_;
+  std::unique_ptr<StepRunner> runner_;  // borrows all of the above
+  std::atomic<uint64_t> finished_{0};
+  std::atomic<bool> busy_{false};
+};
+
+}  // namespace cohort

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every rank of a replica is started with. All ranks must be given the same values (threads
+// and isa, which change no result, apart).
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/dtype.h"
+#include "kernels/activations.h"
+#include "parallel/mesh.h"
+#include "worker/step_plan.h"
+
+namespace cohort {
+
+struct ReplicaOptions {
+  std::string model;  // path for Checkpoint::open
+  Layout layout;
+  int threads = 1;
+  Isa isa = detect_isa();
+  ActivationMode activations = ActivationMode::int8;
+  DType kv_dtype = DType::f16;  // f32, f16 or bf16; with f32 activations always f32
+  // Bytes of KV cache of each rank. 0: room for limits.max_slots sequences of limits.max_context
+  // positions, but no more than a quarter of the host's memory for all ranks on it.
+  int64_t kv_memory = 0;
+  StepLimits limits;  // blocks and in_flight are filled in by Rank::load
+
+  Duration start_timeout = std::chrono::seconds(60);  // until all ranks have met
+  Duration load_timeout = std::chrono::minutes(30);   // until the slowest has its weights
+  Duration step_timeout = std::chrono::seconds(10);   // least patience with one step (watchdog.h)
+};
+
+}  // namespace cohort

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The persistent batch: what a rank remembers of each sequence between steps. Every rank applies
+// every plan to its table, and checks it first: a plan that does not fit ends the rank with an
+// error, never with a wrong token. Used by the step thread alone.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "worker/step_plan.h"
+
+namespace cohort {
+
+// One life of a slot: a token that was drawn for an earlier sequence of the slot must not reach
+// the next one.
+struct SlotRef {
+  int32_t slot = 0;
+  uint64_t life = 0;
+};
+
+struct Slot {
+  bool used = false;
+  uint64_t life = 0;
+  // NewSequence's, then what was sampled. Complete on ranks of the first stage and on the sampler
+  // (token_route.h); others keep what NewSequence brought.
+  std::vector<int32_t> tokens;
+  int32_t prompt_tokens = 0;
+  int32_t computed = 0;  // positions in the KV cache after the last plan
+  SamplingParams sampling;
+  std::vector<int32_t> blocks;
+};
+
+class SlotTable {
+ public:
+  SlotTable(const StepLimits& limits, int64_t vocab);
+
+  // Checks the whole plan (order, running checksum, limits, slots, blocks), then changes the table;
+  // on an error nothing has changed.
+  Status apply(const StepPlan& plan);
+
+  const Slot& at(int32_t slot) const { return slots_[size_t(slot)]; }
+  SlotRef ref(int32_t slot) const { return {slot, at(slot).life}; }
+  // Adds a sampled token, unless the sequence is gone.
+  void append(SlotRef ref, int32_t token);
+
+ private:
+  Status check(const StepPlan& plan);
+  Status check_entry(const StepEntry& entry) const;
+  Status check_new(const StepEntry& entry) const;
+  void start(Slot& slot, const NewSequence& sequence);
+
+  const StepLimits limits_;
+  const int64_t vocab_;
+  std::vector<Slot> slots_;
+  std::vector<uint64_t> seen_;  // per slot: the step whose plan frees or names it, while checking
+  uint64_t epoch_ = 0, step_ = 0, checksum_ = 0, lives_ = 0;
+};
+
+}  // namespace cohort

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/where.h"
+
+#include "base/check.h"
+
+namespace cohort {
+namespace {
+
+const char* describe(Operation operation) {
+  switch (operation) {
+    case Operation::idle:
+      return "idle";
+    case Operation::load:
+      return "loading weights";
+    case Operation::wait_for_tokens:
+      return "receive of sampled tokens from the last stage";
+    case Operation::embedding:
+      return "embedding and its all-reduce tp";
+    case Operation::receive:
+      return "receive of activations from the previous stage";
+    case Operation::attention:
+      return "attention";
+    case Operation::attention_output:
+      return "attention output and its all-reduce tp";
+    case Operation::feed_forward:
+      return "feed-forward";
+    case Operation::feed_forward_output:
+      return "feed-forward output and its all-reduce tp";
+    case Operation::send:
+      return "send of activations to the next stage";
+    case Operation::head:
+      return "head and its all-gather tp";
+    case Operation::sample:
+      return "sampling";
+    case Operation::publish_tokens:
+      return "send of sampled tokens to the first stage";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+std::string Where::text() const {
+  const uint64_t value = value_.load(std::memory_order_relaxed);
+  const std::string what = describe(Operation(value & 255));
+  const int64_t layer = int64_t(value >> 8);
+  return layer == kNoLayer ? what : concat(what, ", layer ", layer);
+}
+
+namespace row_error {
+
+std::string text(int32_t code) {
+  if (code == kEmbedding) return "embedding: value is not finite";
+  return concat("layer ", (code - 1) / 2, (code - 1) % 2 == 0 ? ", attention" : ", feed-forward",
+                ": value is not finite");
+}
+
+}  // namespace row_error
+}  // namespace cohort
