@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which sequences compute what in each step of a replica: continuous batching with chunked prefill
+// over paged KV blocks (docs/step.md). Pure: no clock, no I/O, no threads; the same calls give the
+// same plans. All methods are called by one thread, the batch loop's.
+//
+// A plan is filled with decodes first, then prefills under way, then sequences that wait. plan()
+// may run ahead of commit() by limits.in_flight plans; a sequence is never more than one sampled
+// token ahead of what is known here, so a token that turns out to be an end costs at most one
+// wasted row. With P pipeline stages (in_flight = P + 1) a plan takes at most a P-th of the
+// decodes, and a sequence returns P plans later, when its token is about to reach the first stage.
+//
+// When blocks run out, the sequence with the fewest computed positions gives its blocks back and
+// computes them again later, from the front of the queue (most are still in the prefix cache). The
+// one with the most computed positions is never the victim, so somebody always gets to its end.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "worker/leader/block_allocator.h"
+#include "worker/leader/sequence.h"
+#include "worker/step_plan.h"
+
+namespace cohort {
+
+struct SchedulerOptions {
+  int32_t max_waiting = 4096;  // sequences that may queue here
+};
+
+struct SchedulerLoad {
+  int32_t running = 0;
+  int32_t waiting = 0;
+  int64_t queued_prefill_tokens = 0;  // of waiting and running sequences, not yet planned
+  BlockCounts blocks;
+  uint64_t preemptions = 0;
+  uint64_t steps = 0;
+  friend bool operator==(const SchedulerLoad&, const SchedulerLoad&);
+};
+
+class Scheduler {
+ public:
+  Scheduler(const StepLimits& limits, uint64_t epoch, SchedulerOptions options = {});
+  ~Scheduler();
+
+  // Queues a sequence. INVALID_ARGUMENT: it can never run here, and why; RESOURCE_EXHAUSTED: the
+  // queue is full; ALREADY_EXISTS: its id is in use. A sequence whose prefix is complete already
+  // ends at once, by an event.
+  Status admit(SequenceRequest request);
+
+  // Ends a sequence for any reason outside (cancel, deadline): its slot is free at once and its
+  // blocks when the steps that use them are done. No event follows. False if it is unknown.
+  bool cancel(SequenceId id);
+
+  // The next step, to be submitted; nothing if there is nothing to do or in_flight plans are
+  // unanswered. `row_budget` (at least 1) bounds the tokens of prefill chunks and decodes together,
+  // below limits.max_rows; decodes are never left out for its sake.
+  std::optional<StepPlan> plan(int32_t row_budget);
+  std::optional<StepPlan> plan() { return plan(limits_.max_rows); }
+
+  // Takes the oldest unanswered plan's result. An error means that the ranks do not do what was
+  // planned: the replica must end.
+  Status commit(const StepResult& result);
+
+  // What happened since the last call, in order.
+  std::vector<SequenceEvent> take_events();
+
+  int32_t in_flight() const { return static_cast<int32_t>(in_flight_.size()); }
+  bool idle() const { return waiting_.empty() && running_.empty() && in_flight_.empty(); }
+  // The sampled tokens that its decodes would add to the next step.
+  int32_t decodes() const;
+  SchedulerLoad load() const;
+  // Blocks add up, tables and slots are disjoint. Called when idle and by tests after every call.
+  Status check_integrity() const;
+
+ private:
+  using SequencePointer = std::shared_ptr<Sequence>;
+  struct Part {                // of a step in flight
+    SequencePointer sequence;  // may have ended meanwhile
+    uint64_t incarnation;
+    int32_t slot, end;
+    bool sample;
+  };
+  struct Step {
+    uint64_t number;
+    std::vector<Part> parts;
+  };
+  // A plan in the making.
+  struct Draft {
+    StepPlan plan;
+    Step step;
+    int32_t rows_left = 0;
+    bool preempted = false;  // somebody, for this plan
+  };
+
+  // scheduler_plan.cc
+  void add_decodes(Draft& draft);
+  void add_prefills(Draft& draft);
+  void add_waiting(Draft& draft);
+  bool may_decode(const Sequence& sequence, uint64_t step) const;
+  std::vector<SequencePointer> pick_decodes(const Draft& draft) const;
+  bool make_room(Sequence& sequence, int32_t blocks, Draft& draft);
+  SequencePointer pick_victim(const Sequence& than, const Draft& draft) const;
+  void preempt(Sequence& victim);
+  bool start(Sequence& sequence);
+  bool fits(const Sequence& sequence, std::span<const int32_t> cached) const;
+  int32_t expected_blocks(const Sequence& sequence) const;
+  void add_entry(Draft& draft, Sequence& sequence, int32_t rows, int32_t blocks, bool is_new);
+
+  // scheduler.cc
+  Status check(const SequenceRequest& request) const;
+  void retire(Sequence& sequence);  // gives back slot and blocks
+  void finish(Sequence& sequence, FinishReason reason, SequenceEvent event);
+  void remember_full_blocks(Sequence& sequence);
+  Status commit_part(const Part& part, const SlotResult* result);
+  void take_token(Sequence& sequence, const SampledToken& sampled);
+  void extend_keys(Sequence& sequence, int32_t blocks) const;
+
+  const StepLimits limits_;
+  const uint64_t epoch_;
+  const SchedulerOptions options_;
+  const int32_t stages_;  // plans among which the decodes are spread
+
+  BlockAllocator blocks_;
+  std::map<SequenceId, SequencePointer> sequences_;
+  std::map<uint64_t, SequencePointer> waiting_;  // by arrival: a preempted one is at the front
+  std::map<uint64_t, SequencePointer> running_;  // by arrival
+  std::vector<int32_t> free_slots_;              // smallest last
+  std::vector<int32_t> slots_to_free_;           // known to the ranks until the next plan
+  std::deque<Step> in_flight_;
+  std::vector<SequenceEvent> events_;
+  uint64_t arrivals_ = 0, incarnations_ = 0, steps_ = 0, checksum_ = 0, preemptions_ = 0;
+  // The part of its remaining output that a running sequence is expected to use; admission keeps
+  // blocks for it. Falls while all goes well, rises with every preemption.
+  double output_estimate_;
+};
+
+}  // namespace cohort
