@@ -28,6 +28,7 @@ class Activations {
   Buffer& storage() { return storage_; }  // laid out by the kernels (kernels/cpu/quantize.h)
   const Buffer& storage() const { return storage_; }
   int64_t max_rows() const { return max_rows_; }
+  int64_t max_columns() const { return max_columns_; }
 
  private:
   int64_t max_rows_, max_columns_;

@@ -14,11 +14,12 @@
 namespace cohort {
 
 inline constexpr int kBlockTokens = 16;
+inline constexpr int kMaxHeadDim = 512;
 
 struct KvGeometry {
   int heads = 0;             // query heads of this rank
   int kv_heads = 0;          // KV heads of this rank; divides heads
-  int dim = 0;               // of a head; a multiple of 8
+  int dim = 0;               // of a head; a multiple of 8, at most kMaxHeadDim
   DType dtype = DType::f16;  // f32, bf16 or f16
 
   int group() const { return heads / kv_heads; }

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "kernels/attention_plan.h"
+#include "kernels/cpu/attention_job.h"
+#include "kernels/cpu/state.h"
+#include "kernels/ops.h"
+
+namespace cohort::ops::cpu {
+namespace {
+
+// Floats of each member of AttentionScratch.
+struct ScratchSizes {
+  size_t query, scores, fresh, levels, widened;
+  explicit ScratchSizes(const AttentionShape& s, int deepest) {
+    const size_t rows = size_t(std::max(kItemRows, s.group)), stride = size_t(s.stride);
+    query = rows * size_t(s.dim);
+    scores = kTileRows * (kSplit + 16);
+    fresh = 2 * kTileRows * stride;
+    levels = size_t(deepest) * rows * stride;
+    widened = size_t(kSplit) * size_t(s.dim);
+  }
+  size_t bytes() const { return (query + scores + fresh + levels + 2 * widened) * sizeof(float); }
+  AttentionScratch lay_out(std::byte* memory) const {
+    float* at = reinterpret_cast<float*>(memory);
+    const auto take = [&](size_t n) { return std::exchange(at, at + n); };
+    AttentionScratch s;
+    s.query = take(query);
+    s.scores = take(scores);
+    s.fresh = take(fresh);
+    s.levels = take(levels);
+    s.keys = take(widened);
+    s.values = take(widened);
+    return s;
+  }
+};
+
+// One thread of an attention op: takes items until none are left.
+class Taker {
+ public:
+  Taker(const AttentionBatch& batch, const Tensor& out, const Tensor& q, const KvLayer& kv, Isa isa,
+        AttentionScratch scratch)
+      : batch_(batch), out_(out), q_(q), kv_(kv), isa_(isa), scratch_(scratch) {}
+
+  void run() {
+    AttentionBatch::Plan& plan = batch_.plan();
+    const size_t count = plan.items.size();
+    const auto take = [&] { return plan.next.fetch_add(1, std::memory_order_relaxed); };
+    for (size_t i = take(), after; i < count; i = after) {
+      after = take();
+      one(plan, plan.items[i], after < count ? &plan.items[after] : nullptr);
+    }
+  }
+
+ private:
+  void one(AttentionBatch::Plan& plan, const AttentionItem& item, const AttentionItem* next) {
+    const AttentionQueries now = queries(item.entry), later = queries((next ? *next : item).entry);
+    const auto partials = [&](int64_t row) {
+      return plan.partials.get() + row * plan.shape.stride;
+    };
+    AttentionWork work{&plan.shape, kv_.data, &now, &item, &later, next, partials(item.partial_row),
+                       &scratch_};
+    (isa_ == Isa::avx2 ? attend_avx2 : attend_portable)(work);
+    if (item.merge < 0) return;
+    // The thread that finishes the last piece sees what the others wrote.
+    if (plan.missing[size_t(item.merge)].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    const AttentionMerge& merge = plan.merges[size_t(item.merge)];
+    work.partials = partials(merge.first_row);
+    (isa_ == Isa::avx2 ? merge_avx2 : merge_portable)(work, merge);
+  }
+
+  AttentionQueries queries(int entry) const {
+    const AttentionEntry& e = batch_.entries()[size_t(entry)];
+    const int64_t at = e.first_row * out_.dim(1);
+    return {e.blocks, e.start, e.count, q_.f32() + at, out_.f32() + at};
+  }
+
+  const AttentionBatch& batch_;
+  const Tensor &out_, &q_;
+  const KvLayer& kv_;
+  const Isa isa_;
+  AttentionScratch scratch_;
+};
+
+}  // namespace
+
+void attention(Stream& stream, Tensor out, Tensor q, const KvLayer& kv,
+               const AttentionBatch& batch) {
+  AttentionBatch::Plan& plan = batch.plan();
+  plan.reset();
+  int splits = 1;
+  for (const AttentionItem& item : plan.items) splits = std::max(splits, item.split1 - item.split0);
+  for (const AttentionMerge& merge : plan.merges) splits = std::max(splits, merge.pieces);
+  const ScratchSizes sizes(plan.shape, std::bit_width(unsigned(splits)) + 1);
+  auto& state = cohort::cpu::State::of(stream);
+  state.reserve(sizes.bytes());
+  stream.threads().run([&](int thread) {
+    Taker(batch, out, q, kv, stream.isa(), sizes.lay_out(state.scratch(thread))).run();
+  });
+}
+
+}  // namespace cohort::ops::cpu

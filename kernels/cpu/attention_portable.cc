@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// The definition of attention: one row at a time, plain scalar code. Vector kernels must match it
+// bit for bit.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/half.h"
+#include "kernels/cpu/attention_job.h"
+#include "kernels/cpu/exp2.h"
+
+namespace cohort {
+namespace {
+
+float element(DType type, const std::byte* plane, int i) {
+  if (type == DType::f32) return reinterpret_cast<const float*>(plane)[i];
+  const uint16_t bits = reinterpret_cast<const uint16_t*>(plane)[i];
+  return type == DType::bf16 ? bf16_to_float(bits) : half_to_float(bits);
+}
+
+// NaN is passed over if it comes first.
+float larger(float a, float b) { return a > b ? a : b; }
+
+// Partial results of a row over a subtree of splits: sums [dim], then maximum, then weight. out may
+// be either of them.
+void merge(int dim, const float* earlier, const float* later, float* out) {
+  const float max = larger(earlier[dim], later[dim]);
+  const float a = exp2_not_positive(earlier[dim] - max), b = exp2_not_positive(later[dim] - max);
+  for (int d = 0; d < dim; d++) out[d] = std::fma(later[d], b, earlier[d] * a);
+  out[dim + 1] = std::fma(later[dim + 1], b, earlier[dim + 1] * a);
+  out[dim] = max;
+}
+
+// Merges pairwise, level by level, an odd one out moving up unchanged: a binary counter over
+// levels [level][stride]. A level whose subtree has been merged upwards is free to carry the sum.
+class Counter {
+ public:
+  Counter(float* levels, int dim, int stride) : levels_(levels), dim_(dim), stride_(stride) {}
+
+  void push(const float* partial) {
+    float* level = levels_;
+    for (unsigned u = units_++; u & 1; u >>= 1, level += stride_) {
+      merge(dim_, level, partial, level);
+      partial = level;
+    }
+    std::copy_n(partial, dim_ + 2, level);
+  }
+  const float* finish() {
+    float *sum = nullptr, *level = levels_;
+    for (unsigned u = units_; u > 0; u >>= 1, level += stride_) {
+      if ((u & 1) == 0) continue;
+      if (sum != nullptr) merge(dim_, level, sum, level);
+      sum = level;
+    }
+    return sum;
+  }
+
+ private:
+  float* levels_;
+  int dim_, stride_;
+  unsigned units_ = 0;
+};
+
+void finish_row(int dim, const float* partial, float* out) {
+  const float inverse = 1 / partial[dim + 1];
+  for (int d = 0; d < dim; d++) {
+    const float x = partial[d] * inverse;
+    out[d] = std::isnan(x) ? std::numeric_limits<float>::quiet_NaN() : x;  // one NaN for all
+  }
+}
+
+// One row over one split of which it sees the first `keys` keys; q is scaled already.
+void attend_split(const AttentionWork& work, const float* q, int split, int keys, float* out) {
+  const AttentionShape& s = *work.shape;
+  const auto chunk = [&](int key) {
+    const int32_t block = work.queries->blocks[split * kSplitBlocks + key / kBlockLanes];
+    return work.pool + block * s.block + work.item->kv_head * s.chunk;
+  };
+  float score[kSplit], lanes[kBlockLanes] = {}, max = kLowestScore;
+  for (int j = 0; j < keys; j++) {
+    const std::byte* k = chunk(j);
+    float acc = 0;
+    for (int d = 0; d < s.dim; d++)
+      acc = std::fma(q[d], element(s.dtype, k, d * kBlockLanes + j % kBlockLanes), acc);
+    score[j] = acc;
+    max = larger(acc, max);
+  }
+  std::fill_n(out, s.dim, 0.0f);
+  for (int j = 0; j < keys; j++) {
+    const std::byte* v = chunk(j) + s.plane;
+    const float p = exp2_not_positive(score[j] - max);
+    lanes[j % kBlockLanes] += p;
+    for (int d = 0; d < s.dim; d++)
+      out[d] = std::fma(p, element(s.dtype, v, j % kBlockLanes * s.dim + d), out[d]);
+  }
+  for (int half = kBlockLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
+  out[s.dim] = max;
+  out[s.dim + 1] = lanes[0];
+}
+
+int64_t offset(const AttentionWork& work, int row) {
+  const AttentionShape& s = *work.shape;
+  const AttentionItem& item = *work.item;
+  return (int64_t(item.q0 + row / s.group) * s.heads + item.kv_head * s.group + row % s.group) *
+         s.dim;
+}
+
+}  // namespace
+
+void attend_portable(const AttentionWork& work) {
+  const AttentionShape& s = *work.shape;
+  const AttentionItem& item = *work.item;
+  for (int row = 0; row < (item.q1 - item.q0) * s.group; row++) {
+    const float* q = work.queries->q + offset(work, row);
+    for (int d = 0; d < s.dim; d++) work.scratch->query[d] = q[d] * s.query_scale;
+    Counter counter(work.scratch->levels, s.dim, s.stride);
+    const int position = work.queries->start + item.q0 + row / s.group;
+    bool any = false;
+    for (int split = item.split0; split < item.split1; split++) {
+      const int keys = visible_keys(position, split);
+      if (keys == 0) break;
+      attend_split(work, work.scratch->query, split, keys, work.scratch->fresh);
+      counter.push(work.scratch->fresh);
+      any = true;
+    }
+    if (!any) continue;
+    const float* sum = counter.finish();
+    if (item.merge < 0)
+      finish_row(s.dim, sum, work.queries->out + offset(work, row));
+    else
+      std::copy_n(sum, s.dim + 2, work.partials + int64_t(row) * s.stride);
+  }
+}
+
+void merge_portable(const AttentionWork& work, const AttentionMerge& m) {
+  const AttentionShape& s = *work.shape;
+  for (int row = 0; row < m.rows; row++) {
+    const int position = work.queries->start + work.item->q0 + row / s.group;
+    Counter counter(work.scratch->levels, s.dim, s.stride);
+    for (int p = 0; p < m.pieces && visible_keys(position, p * m.piece_splits) > 0; p++)
+      counter.push(work.partials + (int64_t(p) * m.rows + row) * s.stride);
+    finish_row(s.dim, counter.finish(), work.queries->out + offset(work, row));
+  }
+}
+
+}  // namespace cohort

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "kernels/cpu/matmul_job.h"
+#include "kernels/cpu/state.h"
+#include "kernels/ops.h"
+#include "kernels/packed.h"
+
+namespace cohort::ops::cpu {
+namespace {
+
+int64_t panels(const MatrixPart& part) { return (part.rows + kPanelRows - 1) / kPanelRows; }
+
+// Thread t of `threads` takes the panels whose first byte lies in its share of all parts' bytes:
+// parts of different types balance, and a thread reads its panels as one stream.
+struct Share {
+  int64_t begin, end;  // bytes
+  UnitRange panels(int64_t part_begin, int64_t panel_bytes, int64_t count) const {
+    const auto first = [&](int64_t at) {
+      return int(std::clamp<int64_t>((at - part_begin + panel_bytes - 1) / panel_bytes, 0, count));
+    };
+    return {first(begin), first(end)};
+  }
+};
+
+void run_share(MatmulPanels* kernel, MatmulJob job, const Matrix& w, float* y, int64_t stride,
+               Share share) {
+  int64_t part_begin = 0, column = 0;
+  for (const MatrixPart& part : w.parts()) {
+    job.type = part.dtype;
+    job.quantized = is_quantized(part.dtype);
+    job.packed = part.packed.data();
+    job.panel_bytes = panel_bytes(part.dtype, w.columns());
+    job.n = part.rows;
+    job.y = y + column;
+    job.stride = stride;
+    const UnitRange mine = share.panels(part_begin, job.panel_bytes, panels(part));
+    if (mine.size() > 0) kernel(job, mine.begin, mine.end);
+    part_begin += int64_t(part.packed.size());
+    column += part.rows;
+  }
+}
+
+}  // namespace
+
+void matmul(Stream& stream, Tensor y, const Activations& x, const Matrix& w,
+            std::span<const UnitRange> pieces) {
+  const int64_t rows = x.x().dim(0), columns = w.columns(), n = w.rows();
+  if (rows == 0 || n == 0 || pieces.empty()) return;
+  MatmulJob job{};
+  job.columns = columns;
+  job.unit_columns = w.unit_columns();
+  job.rows = rows;
+  job.x = x.x().f32();
+  job.int8 = x.mode() == ActivationMode::int8;
+  if (job.int8 && columns % kQuantBlock == 0)
+    job.q = quantized_rows(x.storage().data(), rows, columns);
+  auto& state = cohort::cpu::State::of(stream);
+  if (!job.int8) state.reserve(size_t(columns) * kPanelRows * sizeof(float));
+  MatmulPanels* kernel = stream.isa() == Isa::avx2 ? matmul_avx2 : matmul_portable;
+  const int64_t bytes = w.packed_bytes(), threads = stream.threads().size();
+  stream.threads().run([&](int thread) {
+    MatmulJob mine = job;
+    mine.scratch = reinterpret_cast<float*>(state.scratch(thread));
+    for (size_t i = 0; i < pieces.size(); i++) {
+      mine.begin = pieces[i].begin * job.unit_columns;
+      mine.end = pieces[i].end * job.unit_columns;
+      run_share(kernel, mine, w, y.f32() + int64_t(i) * rows * n, n,
+                {bytes * thread / threads, bytes * (thread + 1) / threads});
+    }
+  });
+}
+
+}  // namespace cohort::ops::cpu

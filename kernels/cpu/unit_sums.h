@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adds unit sums in the order of the fixed tree (base/unit_tree.h) as they arrive: a binary counter
+// that holds log2(units) partial sums in place of all. V: float or a vector of lanes. Everything
+// has internal linkage, because units of every instruction set include this.
+#pragma once
+
+namespace cohort {
+namespace {
+
+template <class V, int M>
+class UnitSums {
+ public:
+  // sum: M values that the caller keeps in registers, which is why every loop over them must be
+  // unrolled.
+  __attribute__((always_inline)) inline void push(V (&sum)[M]) {
+    int level = 0;
+    for (unsigned u = units_++; u & 1; u >>= 1) add(level++, sum);
+#pragma GCC unroll 16
+    for (int m = 0; m < M; m++) level_[level][m] = sum[m];
+  }
+  // At least one unit was pushed.
+  __attribute__((always_inline)) inline void finish(V (&sum)[M]) {
+    int level = __builtin_ctz(units_ | 1u << (kLevels - 1));  // the or bounds it for the compiler
+#pragma GCC unroll 16
+    for (int m = 0; m < M; m++) sum[m] = level_[level][m];
+    for (level++; level < kLevels && units_ >> level; level++)
+      if (units_ >> level & 1) add(level, sum);
+  }
+
+ private:
+  __attribute__((always_inline)) inline void add(int level, V (&sum)[M]) {
+#pragma GCC unroll 16
+    for (int m = 0; m < M; m++) sum[m] = level_[level][m] + sum[m];
+  }
+
+  static constexpr int kLevels = 12;  // up to kMaxUnits
+  V level_[kLevels][M];
+  unsigned units_ = 0;
+};
+
+}  // namespace
+
+inline constexpr int kMaxUnits = 2047;
+
+}  // namespace cohort

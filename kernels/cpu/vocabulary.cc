@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/vocabulary.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+namespace cohort::cpu {
+namespace {
+
+constexpr int kBlock = 256, kLanes = 16;
+
+struct BlockSummary {
+  float largest;
+  uint32_t magnitude;  // bits of the largest magnitude; above infinity's: NaN
+};
+
+BlockSummary summarise(const float* x, int64_t n) {
+  float largest[kLanes];
+  uint32_t magnitude[kLanes] = {};
+  std::fill_n(largest, kLanes, -std::numeric_limits<float>::infinity());
+  const auto take = [&](int lane, float value) {
+    largest[lane] = value > largest[lane] ? value : largest[lane];
+    magnitude[lane] = std::max(magnitude[lane], std::bit_cast<uint32_t>(value) & 0x7fffffffu);
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int lane = 0; lane < kLanes; lane++) take(lane, x[i + lane]);
+  for (int lane = 0; i < n; i++, lane++) take(lane, x[i]);
+  return {*std::max_element(largest, largest + kLanes),
+          *std::max_element(magnitude, magnitude + kLanes)};
+}
+
+// As rms_norm adds: 16 strided sums, then lanes 8, 4, 2 and 1 apart.
+float block_sum(const float* x, int64_t n) {
+  float sums[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int lane = 0; lane < kLanes; lane++) sums[lane] += x[i + lane];
+  for (int lane = 0; i < n; i++, lane++) sums[lane] += x[i];
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int lane = 0; lane < half; lane++) sums[lane] += sums[lane + half];
+  return sums[0];
+}
+
+int64_t blocks_of(size_t vocab) { return int64_t(vocab + kBlock - 1) / kBlock; }
+
+}  // namespace
+
+Largest find_largest(std::span<const float> logits) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  Largest best{-kInfinity, 0, false};
+  uint32_t magnitude = 0;
+  int64_t best_block = 0;
+  const auto n = int64_t(logits.size());
+  for (int64_t at = 0; at < n; at += kBlock) {
+    const BlockSummary block = summarise(logits.data() + at, std::min<int64_t>(kBlock, n - at));
+    magnitude = std::max(magnitude, block.magnitude);
+    if (block.largest > best.value) {
+      best.value = block.largest;
+      best_block = at;
+    }
+  }
+  const bool nan = magnitude > std::bit_cast<uint32_t>(kInfinity);
+  best.ok = !nan && best.value > -kInfinity && best.value < kInfinity;
+  if (!best.ok) return best;
+  const auto begin = logits.begin() + best_block;
+  best.token = int32_t(std::find(begin, logits.end(), best.value) - logits.begin());
+  return best;
+}
+
+size_t WeightTree::nodes(size_t vocab) {
+  size_t total = 0;
+  for (int64_t n = blocks_of(vocab); n > 0; n = n > 1 ? (n + 1) / 2 : 0) total += size_t(n);
+  return total;
+}
+
+WeightTree::WeightTree(std::span<const float> weights, double* memory)
+    : weights_(weights), memory_(memory), blocks_(blocks_of(weights.size())) {
+  const auto n = int64_t(weights.size());
+  for (int64_t b = 0; b < blocks_; b++)
+    memory[b] = block_sum(weights.data() + b * kBlock, std::min<int64_t>(kBlock, n - b * kBlock));
+  for (int64_t count = blocks_; count > 1; count = (count + 1) / 2) {
+    double* up = memory + count;
+    for (int64_t i = 0; i < count; i += 2)
+      up[i / 2] = i + 1 < count ? memory[i] + memory[i + 1] : memory[i];
+    memory = up;
+  }
+}
+
+double WeightTree::total() const { return memory_[nodes(weights_.size()) - 1]; }
+
+int32_t WeightTree::find(double target) const {
+  int64_t counts[64];
+  int levels = 0;
+  for (int64_t n = blocks_;; n = (n + 1) / 2) {
+    counts[levels++] = n;
+    if (n == 1) break;
+  }
+  const double* level = memory_ + nodes(weights_.size()) - 1;
+  int64_t node = 0;
+  for (int l = levels - 2; l >= 0; l--) {
+    level -= counts[l];
+    node *= 2;
+    const bool right = node + 1 < counts[l] && target >= level[node] && level[node + 1] > 0;
+    if (right) target -= level[node++];
+  }
+  const int64_t begin = node * kBlock;
+  const int64_t end = std::min<int64_t>(begin + kBlock, int64_t(weights_.size()));
+  // Rounding may leave the target at the block's end: then its last possible token.
+  int64_t last = begin;
+  for (int64_t i = begin; i < end; i++) {
+    if (weights_[size_t(i)] <= 0) continue;
+    last = i;
+    if (target < weights_[size_t(i)]) break;
+    target -= weights_[size_t(i)];
+  }
+  return int32_t(last);
+}
+
+uint64_t order_key(float logit, int32_t token) {
+  const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);  // -0 is equal to 0
+  const uint32_t ascending = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+  return uint64_t(~ascending) << 32 | uint32_t(token);
+}
+
+void select_top(std::span<const float> logits, int64_t count, uint64_t* keys) {
+  const auto n = int64_t(logits.size());
+  for (int64_t i = 0; i < n; i++) keys[i] = order_key(logits[size_t(i)], int32_t(i));
+  if (count < n) std::nth_element(keys, keys + count, keys + n);
+  std::sort(keys, keys + std::min(count, n));
+}
+
+double fixed_log(double x) {
+  int exponent;
+  double m = std::frexp(x, &exponent);
+  if (m < 0x1.6a09e667f3bcdp-1) {  // to [1/sqrt 2, sqrt 2)
+    m *= 2;
+    exponent--;
+  }
+  // log m = 2 artanh s = 2 (s + s^3/3 + s^5/5 + ...) with |s| < 0.172: 12 terms reach 2^-64.
+  const double s = (m - 1) / (m + 1), square = s * s;
+  double sum = 0;
+  for (int k = 23; k >= 1; k -= 2) sum = sum * square + 1.0 / k;
+  return 2 * s * sum + double(exponent) * 0x1.62e42fefa39efp-1;
+}
+
+}  // namespace cohort::cpu

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The packed form of weights (docs/arithmetic.md section 2). Included by units of every instruction
+// set: plain structs and static functions only.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace cohort {
+
+inline constexpr int kPanelRows = 16;   // output rows packed side by side: one 32-bit lane each
+inline constexpr int kQuantBlock = 32;  // columns that share one scale of the activations
+
+// What the blocks of a quantised type have in common. All have 32 columns here: the types with
+// super-blocks of 256 keep exact products of their two scales (11 times 6 or 8 bits) in f32.
+struct QuantForm {
+  bool nibbles;  // two unsigned values a byte; else int8
+  bool halves;   // one scale per 16 columns
+  bool wide;     // scales and minima are f32; else f16
+  bool minimum;  // value = scale * q + minimum; else scale * q
+  int offset;    // subtracted from a nibble
+
+  friend bool operator==(const QuantForm&, const QuantForm&) = default;
+};
+
+// Only for quantised types.
+[[maybe_unused]] static constexpr QuantForm quant_form(DType type) {
+  switch (type) {
+    case DType::q4_0:
+      return {true, false, false, false, 8};
+    case DType::q4_1:
+      return {true, false, false, true, 0};
+    case DType::q5_1:
+      return {false, false, false, true, 0};
+    case DType::q4_k:
+      return {true, false, true, true, 0};
+    case DType::q5_k:
+      return {false, false, true, true, 0};
+    case DType::q6_k:
+      return {false, true, true, false, 0};
+    default:
+      return {false, false, false, false, 0};  // q8_0, q5_0
+  }
+}
+
+// A panel of 16 rows: scales [block][16] (q6_k: [block][half][16]) | minima [block][16] | padding
+// to 64 bytes | quants [block], where vector g of 64 bytes holds four bytes of each row:
+//   int8:    8 vectors, columns 4g .. 4g+3
+//   nibbles: 4 vectors, low nibbles columns 4g .. 4g+3, high nibbles columns 16 + 4g ..
+struct PanelShape {
+  int64_t blocks, minima_at, quants_at, bytes;  // offsets in bytes
+  int quant_bytes;                              // of one block
+  int scale_bytes;                              // of the scales of one block
+};
+
+[[maybe_unused]] static constexpr PanelShape panel_shape(QuantForm f, int64_t columns) {
+  const int element = f.wide ? 4 : 2, scales = (f.halves ? 2 : 1) * element * kPanelRows;
+  const int minima = f.minimum ? element * kPanelRows : 0, quants = f.nibbles ? 256 : 512;
+  const int64_t blocks = columns / kQuantBlock;
+  const int64_t at = (blocks * (scales + minima) + 63) / 64 * 64;
+  return {blocks, blocks * scales, at, at + blocks * quants, quants, scales};
+}
+
+// Panels of plain types are [column][16 rows].
+[[maybe_unused]] static constexpr int64_t plain_panel_bytes(int element_bytes, int64_t columns) {
+  return columns * kPanelRows * element_bytes;
+}
+
+int64_t panel_bytes(DType type, int64_t columns);
+
+// Packs `rows` (at most 16) rows, stored one after another in their checkpoint's form. Missing rows
+// become zeros.
+void pack_panel(DType type, int64_t columns, int rows, const std::byte* stored, std::byte* panel);
+
+// Row `lane` of a panel as f32: what embedding looks up (docs/arithmetic.md section 1).
+void unpack_row(DType type, int64_t columns, const std::byte* panel, int lane, float* out);
+
+}  // namespace cohort
