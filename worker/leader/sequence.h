@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "kernels/sampling.h"
 #include "worker/leader/prefix_cache.h"
 
@@ -36,7 +37,9 @@ struct SequenceEvent {
   int32_t index = 0;  // of `token` in the output, from 0; without a token: of the next one
   std::optional<SampledToken> token = {};
   std::optional<FinishReason> finish = {};
-  std::string error = {};          // with FinishReason::error
+  std::string error = {};  // with FinishReason::error
+  // Why it was not even begun; kOk otherwise. kInvalidArgument: no replica could serve it.
+  Code refused = Code::kOk;
   int32_t cached_tokens = 0;  // prompt tokens that were not computed, at the first admission
 };
 
