@@ -34,6 +34,14 @@ struct EncodeOptions {
   bool add_special = true;
 };
 
+// How a sequence of tokens becomes text, beyond joining their bytes.
+struct DecodeRules {
+  bool strip_leading_space = false;  // SentencePiece's space at the very start
+  // Ill-formed UTF-8 gives one U+FFFD per byte (as byte-fallback tokens do), not per maximal
+  // subpart (as byte-level vocabularies do).
+  bool replace_each_byte = false;
+};
+
 class Tokenizer {
  public:
   static Result<std::unique_ptr<Tokenizer>> from_gguf(const GgufFile& file);
@@ -68,6 +76,7 @@ class Tokenizer {
   virtual const std::optional<std::string>& chat_template() const = 0;
   // One line for people: "byte-level BPE, 49152 tokens, pre-tokenizer smollm".
   virtual std::string description() const = 0;
+  virtual DecodeRules decode_rules() const { return {}; }
 };
 
 // Text of a stream of tokens, piece by piece: push() returns what can be shown for certain, and
