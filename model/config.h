@@ -22,11 +22,11 @@ struct RopeConfig {
     int64_t original_context = 8192;
     friend bool operator==(const Llama3&, const Llama3&) = default;
   };
-  std::optional<Llama3> llama3;
+  std::optional<Llama3> llama3 = {};
   double linear_factor = 1;  // positions are divided by it
   // GGUF stores the result of a scaling as divisors of the frequencies (tensor rope_freqs); empty:
   // none. [dims / 2]
-  std::vector<float> frequency_divisors;
+  std::vector<float> frequency_divisors = {};
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
 

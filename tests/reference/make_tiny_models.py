@@ -259,15 +259,14 @@ def make(name, number, output, tokenizer):
     folder.mkdir(parents=True)
     kind = MistralForCausalLM if isinstance(config, MistralConfig) else LlamaForCausalLM
     generator = torch.Generator().manual_seed(SEED + number)
-    config._attn_implementation = "eager"
     model = kind(config).eval()
     fill(model, generator)
-    model = model.to(dtype)
     arguments = {"max_shard_size": shard} if shard else {}
-    model.save_pretrained(folder, **arguments)
+    model.to(dtype).save_pretrained(folder, **arguments)
     (folder / "generation_config.json").unlink(missing_ok=True)
     save_tokenizer(tokenizer, folder)
-    model = model.to(torch.float32)
+    # Read back: a model that was converted to bf16 keeps its rotation frequencies in bf16 as well.
+    model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     if also_gguf:
         save_gguf(model, tokenizer, folder / (name + ".gguf"))
     expectations(model, generator, folder, {
