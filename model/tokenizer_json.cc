@@ -155,6 +155,7 @@ class Loader {
     if (token.special || !token.normalized) return parts_.raw_added.add(std::move(token));
     for (const NormalizerStep& step : parts_.normalizers)
       token.text = apply_step(step, std::move(token.text));
+    parts_.tokens[size_t(token.id)].bytes = bytes_of(token.text);
     parts_.normalized_added.add(std::move(token));
   }
 
