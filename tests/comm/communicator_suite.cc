@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/comm/communicator_suite.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "tests/comm/reduction_case.h"
+
+namespace cohort {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+constexpr Duration kLong = std::chrono::seconds(30);
+
+std::vector<int> all_ranks(const World& world) {
+  std::vector<int> ranks(static_cast<size_t>(world.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::unique_ptr<Communicator> whole_group(World& world, const std::string& label = "all") {
+  Result<std::unique_ptr<Communicator>> group = world.group(all_ranks(world), label);
+  if (!group.ok()) throw std::runtime_error(group.status().to_string());
+  return std::move(*group);
+}
+
+// Waits for everybody outside the group, for groups that have failed.
+void meet(World& world) { EXPECT_TRUE(world.exchange("", kLong).ok()); }
+
+std::vector<uint8_t> bytes_of_rank(int64_t size, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<uint8_t> bytes(static_cast<size_t>(size));
+  for (uint8_t& byte : bytes) byte = uint8_t(random());
+  return bytes;
+}
+
+void check_broadcast(Communicator& comm, int64_t size, int root, uint32_t seed) {
+  const std::vector<uint8_t> expected = bytes_of_rank(size, seed);
+  std::vector<uint8_t> data(static_cast<size_t>(size));
+  if (comm.rank() == root) data = expected;
+  const Status status = comm.broadcast(data.data(), size, root);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  EXPECT_TRUE(data == expected) << "broadcast of " << size << " from " << root;
+}
+
+void check_gather(Communicator& comm, const std::vector<int64_t>& sizes, uint32_t seed) {
+  std::vector<uint8_t> expected, mine;
+  for (int r = 0; r < comm.size(); r++) {
+    const std::vector<uint8_t> part = bytes_of_rank(sizes[size_t(r)], seed + uint32_t(r));
+    expected.insert(expected.end(), part.begin(), part.end());
+    if (r == comm.rank()) mine = part;
+  }
+  std::vector<uint8_t> out(expected.size());
+  const Status status = comm.all_gather(mine.data(), out.data(), sizes);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  EXPECT_TRUE(out == expected) << "all_gather of " << expected.size();
+}
+
+void check_reduce(Communicator& comm, const ReductionCase& test) {
+  const TreePlan plan(test.units, test.owned);
+  std::vector<float> pieces = test.pieces(plan, comm.rank()), out(size_t(test.count), -1.0f);
+  const Status status = comm.all_reduce(plan, pieces.data(), out.data(), test.count);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  const std::vector<float> expected = test.sum();
+  EXPECT_EQ(std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)), 0)
+      << test.units << " units, " << test.count << " elements";
+}
+
+// Everyone to the next rank at once, in an order that cannot block.
+void check_ring(Communicator& comm, int64_t size, uint32_t seed) {
+  if (comm.size() == 1) return;
+  const int next = (comm.rank() + 1) % comm.size();
+  const int previous = (comm.rank() + comm.size() - 1) % comm.size();
+  const std::vector<uint8_t> mine = bytes_of_rank(size, seed + uint32_t(comm.rank()));
+  const std::vector<uint8_t> expected = bytes_of_rank(size, seed + uint32_t(previous));
+  std::vector<uint8_t> got(mine.size());
+  const auto send = [&] {
+    const Status status = comm.send(mine.data(), size, next);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  };
+  if (comm.rank() != 0) {
+    const Status status = comm.recv(got.data(), size, previous);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    send();
+  } else {
+    send();
+    const Status status = comm.recv(got.data(), size, previous);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+  EXPECT_TRUE(got == expected) << "ring of " << size;
+}
+
+void every_verb_of_many_sizes(World& world) {
+  auto comm = whole_group(world);
+  EXPECT_EQ(comm->size(), world.size());
+  EXPECT_EQ(comm->rank(), world.rank());
+  uint32_t seed = 1;
+  for (int64_t size : {0, 1, 3, 64, 1000, 4096, 65537, 131072, 131073, 1 << 20}) {
+    for (int root = 0; root < comm->size(); root++) check_broadcast(*comm, size, root, seed++);
+    std::vector<int64_t> sizes(size_t(comm->size()), size);
+    check_gather(*comm, sizes, seed++);
+    sizes[0] = 0;
+    sizes.back() = size / 2 + 1;
+    check_gather(*comm, sizes, seed++);
+    check_ring(*comm, size, seed++);
+    EXPECT_TRUE(comm->barrier().ok());
+  }
+}
+
+void all_reduce_has_the_bits_of_the_tree(World& world) {
+  auto comm = whole_group(world);
+  std::mt19937 random(7);
+  for (int trial = 0; trial < 80; trial++) {
+    const int64_t counts[] = {0, 1, 15, 16, 17, 576, 1025, 4608, 20000};
+    check_reduce(*comm, ReductionCase::random(random, world.size(), counts[trial % 9]));
+  }
+  for (int64_t count : {300000, 1 << 20})
+    check_reduce(*comm, ReductionCase::random(random, world.size(), count));
+}
+
+void a_thousand_collectives_in_random_order(World& world) {
+  auto comm = whole_group(world);
+  std::mt19937 random(11);
+  for (uint32_t i = 0; i < 1000; i++) {
+    const int64_t size = int64_t(random() % 4 ? random() % 3000 : random() % 200000);
+    const int root = int(random() % uint32_t(world.size()));
+    std::vector<int64_t> sizes;
+    for (int r = 0; r < world.size(); r++) sizes.push_back(int64_t(random() % 5000));
+    switch (random() % 5) {
+      case 0:
+        check_broadcast(*comm, size, root, i);
+        break;
+      case 1:
+        check_gather(*comm, sizes, i);
+        break;
+      case 2:
+        check_reduce(*comm, ReductionCase::random(random, world.size(), size / 40));
+        break;
+      case 3:
+        check_ring(*comm, size, i);
+        break;
+      default:
+        EXPECT_TRUE(comm->barrier().ok());
+    }
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+void messages_of_a_pair_keep_their_order(World& world) {
+  if (world.size() < 2) return;
+  auto comm = whole_group(world);
+  constexpr int kMessages = 300;
+  for (int i = 0; i < kMessages; i++) {
+    int got = i;
+    Status status;
+    if (world.rank() == 0) status = comm->send(&i, sizeof i, 1);
+    if (world.rank() == 1) {
+      got = -1;
+      status = comm->recv(&got, sizeof got, 0);
+    }
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    ASSERT_EQ(got, i);
+  }
+  EXPECT_TRUE(comm->barrier().ok());
+}
+
+void exchange_gives_everybodys_text(World& world) {
+  for (int i = 0; i < 3; i++) {
+    const auto text = [&](int r) {
+      return std::string(size_t(r) * 3, 'a') + std::to_string(i + r);
+    };
+    Result<std::vector<std::string>> texts = world.exchange(text(world.rank()), kLong);
+    ASSERT_TRUE(texts.ok()) << texts.status().to_string();
+    ASSERT_EQ(int(texts->size()), world.size());
+    for (int r = 0; r < world.size(); r++) EXPECT_EQ((*texts)[size_t(r)], text(r));
+  }
+}
+
+void groups_do_not_mix(World& world) {
+  const int n = world.size();
+  auto all = whole_group(world, "first"), again = whole_group(world, "first");
+  std::vector<int> members;  // of this rank's parity, highest first
+  for (int r = n - 1; r >= 0; r--)
+    if (r % 2 == world.rank() % 2) members.push_back(r);
+  auto half = world.group(members, "half").value();
+  ASSERT_EQ(half->size(), int(members.size()));
+  ASSERT_EQ(members[size_t(half->rank())], world.rank());
+  for (uint32_t i = 0; i < 20; i++) {
+    check_broadcast(*half, 5000, half->size() - 1, i + uint32_t(world.rank() % 2) * 100);
+    check_broadcast(*all, 3000, 0, i);
+    check_broadcast(*again, 2000, n - 1, i + 50);
+  }
+  EXPECT_EQ(world.group({0, 0}, "bad").status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(world.group({n}, "bad").status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(world.group({}, "bad").status().code(), Code::kInvalidArgument);
+}
+
+void E21_different_verbs_name_both_sides(World& world) {
+  if (world.size() < 2) return;
+  auto comm = whole_group(world);
+  EXPECT_TRUE(comm->barrier().ok());
+  int64_t value = 0;
+  const Status status = world.rank() == 0 ? comm->barrier() : comm->broadcast(&value, 8, 1);
+  EXPECT_EQ(status.code(), Code::kInternal) << status.to_string();
+  EXPECT_THAT(status.message(), HasSubstr("barrier of 0 bytes"));
+  EXPECT_THAT(status.message(), HasSubstr("broadcast of 8 bytes"));
+  EXPECT_THAT(status.message(), HasSubstr("rank 0 on host"));
+  EXPECT_EQ(comm->barrier(), status) << "the group stays unusable";
+  meet(world);
+}
+
+void E21_different_sizes_are_noticed(World& world) {
+  if (world.size() < 2) return;
+  auto comm = whole_group(world);
+  std::vector<char> data(300);
+  const Status status = comm->broadcast(data.data(), world.rank() == 0 ? 300 : 200, 0);
+  EXPECT_EQ(status.code(), Code::kInternal) << status.to_string();
+  meet(world);
+  auto pair = whole_group(world, "pair");
+  if (world.rank() == 0) (void)pair->send(data.data(), 300, 1);
+  if (world.rank() == 1) {
+    const Status sizes = pair->recv(data.data(), 200, 0);
+    EXPECT_EQ(sizes.code(), Code::kInternal) << sizes.to_string();
+    EXPECT_THAT(sizes.message(), HasSubstr("200 bytes"));
+    EXPECT_THAT(sizes.message(), HasSubstr("300 bytes"));
+  }
+  meet(world);
+}
+
+void E03_a_timeout_names_who_did_not_come(World& world) {
+  if (world.size() < 2) return;
+  auto comm = whole_group(world);
+  EXPECT_TRUE(comm->barrier().ok());
+  comm->set_timeout(milliseconds(150));
+  const int absent = world.size() - 1;
+  if (world.rank() != absent) {
+    const TimePoint start = std::chrono::steady_clock::now();
+    const Status status = comm->barrier();
+    // With more than one waiting rank the first to give up is news for the others.
+    EXPECT_THAT(status.code(), AnyOf(Code::kDeadlineExceeded, Code::kUnavailable));
+    EXPECT_THAT(status.message(), HasSubstr("rank " + std::to_string(absent)));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+  }
+  meet(world);
+}
+
+void abort_wakes_whoever_waits(World& world) {
+  if (world.size() < 2) return;
+  auto comm = whole_group(world);
+  EXPECT_TRUE(comm->barrier().ok());
+  comm->set_timeout(kLong);
+  if (world.rank() == 0) {
+    std::thread other([&] {
+      std::this_thread::sleep_for(milliseconds(50));
+      comm->abort(cancelled("watchdog: step 17 is stuck"));
+    });
+    char byte;
+    const TimePoint start = std::chrono::steady_clock::now();
+    const Status status = comm->recv(&byte, 1, 1);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+    EXPECT_THAT(status.message(), HasSubstr("step 17 is stuck"));
+    EXPECT_FALSE(comm->barrier().ok());
+    other.join();
+  }
+  meet(world);
+}
+
+constexpr CommunicatorCheck kChecks[] = {
+    {"EveryVerbOfManySizes", every_verb_of_many_sizes},
+    {"AllReduceHasTheBitsOfTheTree", all_reduce_has_the_bits_of_the_tree},
+    {"AThousandCollectivesInRandomOrder", a_thousand_collectives_in_random_order},
+    {"MessagesOfAPairKeepTheirOrder", messages_of_a_pair_keep_their_order},
+    {"ExchangeGivesEverybodysText", exchange_gives_everybodys_text},
+    {"GroupsDoNotMix", groups_do_not_mix},
+    {"E21DifferentVerbsNameBothSides", E21_different_verbs_name_both_sides},
+    {"E21DifferentSizesAreNoticed", E21_different_sizes_are_noticed},
+    {"E03ATimeoutNamesWhoDidNotCome", E03_a_timeout_names_who_did_not_come},
+    {"AbortWakesWhoeverWaits", abort_wakes_whoever_waits},
+};
+
+}  // namespace
+
+std::span<const CommunicatorCheck> communicator_checks() { return kChecks; }
+
+}  // namespace cohort
