@@ -5,8 +5,10 @@
 // be called by any thread. Hostile templates end with an error: steps, depth and output are
 // bounded.
 #pragma once
+#include <ctime>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +32,7 @@ struct TemplateInputs {
   std::string bos_token, eos_token;
   // Further variables ("enable_thinking", "documents"): an object, or null.
   const nlohmann::ordered_json* extra = nullptr;
+  std::optional<std::time_t> now = std::nullopt;  // what strftime_now shows; else the clock
 };
 
 struct RenderedChat {
