@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// One answer: tokens and logprobs are the same bits for every layout, chunk size, batch, number of
+// threads and instruction set.
+#include <gtest/gtest.h>
+
+#include "base/cpu.h"
+#include "tests/support/replay.h"
+#include "tests/support/spawn_ranks.h"
+#include "tests/support/tiny_checkpoint.h"
+#include "tests/worker/requests.h"
+#include "worker/rank.h"
+
+namespace cohort::testing {
+namespace {
+
+OpenCheckpoint tiny(DType dtype, bool tied = true) {
+  return [=] { return std::make_shared<TinyCheckpoint>(tiny_model(dtype, tied)); };
+}
+
+struct Case {
+  int tp, pp;
+  std::vector<int> shares;
+};
+
+const std::vector<Case>& layouts() {
+  static const std::vector<Case> all = {{2, 1, {}}, {3, 1, {}}, {1, 2, {}},
+                                        {1, 3, {}}, {2, 2, {}}, {2, 1, {2, 1}}};
+  return all;
+}
+
+class LayoutsTest : public ::testing::TestWithParam<DType> {};
+
+TEST_P(LayoutsTest, E08_E09_E10_EveryLayoutGivesTheSameBits) {
+  const auto requests = mixed_requests();
+  const auto expected = generate(tiny(GetParam()), tiny_options(), requests);
+  for (size_t i = 0; i < requests.size(); i++) {
+    ASSERT_EQ(int(expected[i].tokens.size()), requests[i].outputs);
+    ASSERT_EQ(expected[i].error, "");
+    for (const SampledToken& token : expected[i].tokens) {
+      ASSERT_TRUE(token.finite);
+      ASSERT_LT(token.logprob, 0);
+    }
+  }
+  for (const Case& c : layouts()) {
+    SCOPED_TRACE(concat("tp ", c.tp, " pp ", c.pp, " shares ", c.shares.size()));
+    EXPECT_EQ(generate(tiny(GetParam()), tiny_options(c.tp, c.pp, c.shares), requests), expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, LayoutsTest,
+                         ::testing::Values(DType::f32, DType::q4_1, DType::q8_0),
+                         [](const auto& info) { return std::string(name(info.param)); });
+
+TEST(OneAnswerTest, E08_UntiedHeadGivesTheSameBitsOnEveryLayout) {
+  const auto requests = mixed_requests();
+  const auto expected = generate(tiny(DType::q4_1, false), tiny_options(), requests);
+  for (const Case& c : layouts())
+    EXPECT_EQ(generate(tiny(DType::q4_1, false), tiny_options(c.tp, c.pp, c.shares), requests),
+              expected);
+}
+
+TEST(OneAnswerTest, E09_UnevenStagesGiveTheSameBits) {
+  const auto requests = mixed_requests();
+  const auto expected = generate(tiny(DType::q4_1), tiny_options(), requests);
+  ReplicaOptions options = tiny_options(1, 2);
+  options.layout.stage_layers = {1, 2};
+  EXPECT_EQ(generate(tiny(DType::q4_1), options, requests), expected);
+}
+
+TEST(OneAnswerTest, E11_ChunksNeighboursSlotsAndBlocksChangeNoBit) {
+  const auto requests = mixed_requests();
+  const auto expected = generate(tiny(DType::q4_1), tiny_options(), requests);
+  for (int chunk : {1, 3, 16, 17}) {
+    SCOPED_TRACE(concat("chunk ", chunk));
+    const ScheduleOptions schedule{
+        .chunk = chunk, .first_slot = chunk % 6, .descending_blocks = true};
+    EXPECT_EQ(generate(tiny(DType::q4_1), tiny_options(), requests, schedule), expected);
+  }
+  for (size_t i = 0; i < requests.size(); i++)
+    EXPECT_EQ(generate(tiny(DType::q4_1), tiny_options(), {requests[i]})[0], expected[i]);
+}
+
+TEST(OneAnswerTest, E13_SeedsDecideDraws) {
+  SamplingParams drawn;
+  drawn.temperature = 1.5f;
+  std::vector<TestRequest> requests;
+  for (uint64_t seed : {1, 2, 1}) {
+    drawn.seed = seed;
+    requests.push_back({some_tokens(8, 9), 12, drawn, int(seed)});
+  }
+  const auto outputs = generate(tiny(DType::q8_0), tiny_options(2), requests);
+  EXPECT_EQ(outputs[0], outputs[2]);
+  EXPECT_NE(outputs[0], outputs[1]);
+}
+
+TEST(OneAnswerTest, ThreadsAndInstructionSetsChangeNoBit) {
+  const auto requests = mixed_requests();
+  for (DType dtype : {DType::f32, DType::q4_1, DType::q8_0}) {
+    const auto expected = generate(tiny(dtype), tiny_options(), requests);
+    for (Isa isa : {Isa::portable, Isa::avx2}) {
+      if (!supported(isa)) continue;
+      ReplicaOptions options = tiny_options();
+      options.isa = isa;
+      options.threads = isa == Isa::portable ? 2 : 1;
+      EXPECT_EQ(generate(tiny(dtype), options, requests), expected) << name(isa);
+    }
+  }
+}
+
+TEST(OneAnswerTest, F32ActivationsGiveTheSameBitsOnEveryLayout) {
+  const auto requests = mixed_requests();
+  const auto with_f32 = [](int tp, int pp, std::vector<int> shares) {
+    ReplicaOptions options = tiny_options(tp, pp, std::move(shares));
+    options.activations = ActivationMode::f32;
+    return options;
+  };
+  const auto expected = generate(tiny(DType::q4_1), with_f32(1, 1, {}), requests);
+  for (const Case& c : layouts())
+    EXPECT_EQ(generate(tiny(DType::q4_1), with_f32(c.tp, c.pp, c.shares), requests), expected);
+}
+
+}  // namespace
+}  // namespace cohort::testing
