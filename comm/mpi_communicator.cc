@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/mpi_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace cohort {
+namespace {
+
+constexpr int64_t kChunkBytes = 256 << 10;
+constexpr int64_t kHeaderBytes = 64;  // keeps chunks aligned
+
+// Header of send and recv.
+struct MessageHeader {
+  int64_t message_bytes;
+  int64_t offset;
+};
+static_assert(sizeof(MessageHeader) <= kHeaderBytes && sizeof(RoundTag) <= kHeaderBytes);
+
+int64_t received_bytes(const MPI_Status& status) {
+  int count = 0;
+  MPI_Get_count(&status, MPI_BYTE, &count);
+  return count;
+}
+
+}  // namespace
+
+MpiCommunicator::MpiCommunicator(GroupInfo info, std::shared_ptr<MpiTransport> transport,
+                                 int first_tag)
+    : RoundCommunicator(std::move(info), kChunkBytes),
+      transport_(std::move(transport)),
+      round_tag_(first_tag),
+      message_tag_(first_tag + 1),
+      buffers_(std::make_unique<Buffers>()) {
+  const size_t bytes = size_t(kHeaderBytes + kChunkBytes);
+  buffers_->out = Buffer(bytes);
+  buffers_->message = Buffer(bytes);
+  buffers_->to.resize(size_t(size()));
+  for (int r = 0; r < size(); r++) buffers_->in.emplace_back(r == rank() ? 0 : bytes);
+}
+
+MpiCommunicator::~MpiCommunicator() {
+  if (requests_.empty()) return;
+  // A verb has failed with messages under way, and the library may touch their memory at any time
+  // until the process ends: it is never given back.
+  for (size_t i = 0; i < requests_.size(); i++) {
+    if (requests_[i] == MPI_REQUEST_NULL) continue;
+    if (i < receives_) MPI_Cancel(&requests_[i]);
+    MPI_Request_free(&requests_[i]);
+  }
+  (void)buffers_.release();
+}
+
+std::byte* MpiCommunicator::outgoing() { return buffers_->out.data() + kHeaderBytes; }
+
+const std::byte* MpiCommunicator::incoming(int peer) const {
+  return buffers_->in[size_t(peer)].data() + kHeaderBytes;
+}
+
+void MpiCommunicator::give_up(const Status&) { transport_->set_failed(); }
+
+Status MpiCommunicator::start_send(const std::byte* message, int64_t bytes, int peer, int tag) {
+  requests_.push_back(MPI_REQUEST_NULL);
+  request_peer_.push_back(peer);
+  return mpi_status(MPI_Isend(message, int(bytes), MPI_BYTE, info().world_ranks[size_t(peer)], tag,
+                              transport_->comm(), &requests_.back()),
+                    "MPI_Isend");
+}
+
+Status MpiCommunicator::start_receive(std::byte* message, int peer, int tag) {
+  COHORT_CHECK_EQ(receives_, requests_.size());
+  requests_.push_back(MPI_REQUEST_NULL);
+  request_peer_.push_back(peer);
+  receives_++;
+  return mpi_status(
+      MPI_Irecv(message, int(kHeaderBytes + kChunkBytes), MPI_BYTE,
+                info().world_ranks[size_t(peer)], tag, transport_->comm(), &requests_.back()),
+      "MPI_Irecv");
+}
+
+Status MpiCommunicator::finish(const char* verb) {
+  statuses_.resize(requests_.size());
+  const Status status = poll_until(
+      [&]() -> Result<bool> {
+        int done = 0;
+        COHORT_RETURN_IF_ERROR(mpi_status(
+            MPI_Testall(int(requests_.size()), requests_.data(), &done, statuses_.data()),
+            "MPI_Testall"));
+        if (!done && aborted()) return abort_status();
+        return done != 0;
+      },
+      timeout());
+  if (status.code() == Code::kDeadlineExceeded && status.message().empty()) return timed_out(verb);
+  if (!status.ok()) return status;
+  requests_.clear();
+  request_peer_.clear();
+  receives_ = 0;
+  return {};
+}
+
+Status MpiCommunicator::timed_out(const char* verb) {
+  std::vector<bool> missing(size_t(size()), false);
+  for (size_t i = 0; i < requests_.size(); i++) {
+    int done = 0;
+    MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
+    if (!done) missing[size_t(request_peer_[i])] = true;
+  }
+  std::string names;
+  for (int r = 0; r < size(); r++)
+    if (missing[size_t(r)]) names += (names.empty() ? "" : ", ") + info().peer(r);
+  return deadline_exceeded(concat("no ", verb, " within ", seconds(timeout()), " s from ", names));
+}
+
+Status MpiCommunicator::exchange(const RoundTag& tag, std::span<const Part> to,
+                                 std::span<const Part> from) {
+  for (int r = 0; r < size(); r++)
+    if (r != rank())
+      COHORT_RETURN_IF_ERROR(start_receive(buffers_->in[size_t(r)].data(), r, round_tag_));
+  std::memcpy(buffers_->out.data(), &tag, sizeof tag);
+  for (int r = 0; r < size(); r++) {
+    if (r == rank()) continue;
+    const Part& part = to[size_t(r)];
+    const std::byte* message = buffers_->out.data();
+    if (part.offset != 0) {
+      Buffer& own = buffers_->to[size_t(r)];
+      if (own.size() == 0) own = Buffer(size_t(kHeaderBytes + kChunkBytes));
+      std::memcpy(own.data(), &tag, sizeof tag);
+      std::memcpy(own.data() + kHeaderBytes, outgoing() + part.offset, size_t(part.bytes));
+      message = own.data();
+    }
+    COHORT_RETURN_IF_ERROR(start_send(message, kHeaderBytes + part.bytes, r, round_tag_));
+  }
+  COHORT_RETURN_IF_ERROR(finish("a collective"));
+  return check_round(tag, from);
+}
+
+// After finish(): statuses_ holds those of the receives, in the order of the peers.
+Status MpiCommunicator::check_round(const RoundTag& tag, std::span<const Part> from) const {
+  size_t next = 0;
+  for (int r = 0; r < size(); r++) {
+    if (r == rank()) continue;
+    const int64_t bytes = received_bytes(statuses_[next++]);
+    RoundTag theirs;
+    std::memcpy(&theirs, buffers_->in[size_t(r)].data(), sizeof theirs);
+    if (theirs != tag) return mismatch(r, tag, theirs);
+    if (bytes != kHeaderBytes + from[size_t(r)].bytes)
+      return internal_error(concat(info().peer(r), " sent ", bytes, " bytes in ", describe(tag)));
+  }
+  return {};
+}
+
+Status MpiCommunicator::send_bytes(const std::byte* data, int64_t bytes, int peer) {
+  std::byte* const message = buffers_->message.data();
+  int64_t at = 0;
+  do {
+    const int64_t n = std::min(kChunkBytes, bytes - at);
+    const MessageHeader header{bytes, at};
+    std::memcpy(message, &header, sizeof header);
+    if (n > 0) std::memcpy(message + kHeaderBytes, data + at, size_t(n));
+    COHORT_RETURN_IF_ERROR(start_send(message, kHeaderBytes + n, peer, message_tag_));
+    COHORT_RETURN_IF_ERROR(finish("recv"));
+    at += n;
+  } while (at < bytes);
+  return {};
+}
+
+Status MpiCommunicator::recv_bytes(std::byte* data, int64_t bytes, int peer) {
+  std::byte* const message = buffers_->message.data();
+  int64_t at = 0;
+  do {
+    const int64_t n = std::min(kChunkBytes, bytes - at);
+    COHORT_RETURN_IF_ERROR(start_receive(message, peer, message_tag_));
+    COHORT_RETURN_IF_ERROR(finish("send"));
+    MessageHeader header;
+    std::memcpy(&header, message, sizeof header);
+    if (header.message_bytes != bytes || header.offset != at ||
+        received_bytes(statuses_[0]) != kHeaderBytes + n)
+      return internal_error(concat(info().peer(rank()), " is at recv of ", bytes, " bytes (byte ",
+                                   at, "), ", info().peer(peer), " at send of ",
+                                   header.message_bytes, " bytes (byte ", header.offset, ")"));
+    if (n > 0) std::memcpy(data + at, message + kHeaderBytes, size_t(n));
+    at += n;
+  } while (at < bytes);
+  return {};
+}
+
+}  // namespace cohort

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// A communicator over MPI messages between the members, with two tags of its own: one for rounds,
+// one for send and recv. Each message is a header and a bounded chunk.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "base/buffer.h"
+#include "comm/mpi_transport.h"
+#include "comm/rounds.h"
+
+namespace cohort {
+
+class MpiCommunicator : public RoundCommunicator {
+ public:
+  static constexpr int kTags = 2;
+
+  MpiCommunicator(GroupInfo info, std::shared_ptr<MpiTransport> transport, int first_tag);
+  ~MpiCommunicator() override;
+
+ protected:
+  std::byte* outgoing() override;
+  Status exchange(const RoundTag& tag, std::span<const Part> to,
+                  std::span<const Part> from) override;
+  const std::byte* incoming(int peer) const override;
+  Status send_bytes(const std::byte* data, int64_t bytes, int peer) override;
+  Status recv_bytes(std::byte* data, int64_t bytes, int peer) override;
+  void give_up(const Status& why) override;
+
+ private:
+  struct Buffers {
+    Buffer out;              // header, chunk
+    std::vector<Buffer> to;  // by peer: header, a part that does not lie behind the header of `out`
+    std::vector<Buffer> in;  // by peer: header, chunk
+    Buffer message;          // of send and recv
+  };
+  Status start_send(const std::byte* message, int64_t bytes, int peer, int tag);
+  Status start_receive(std::byte* message, int peer, int tag);
+  // Until all that was started is done. The statuses of receives are in statuses_.
+  Status finish(const char* verb);
+  Status timed_out(const char* verb);
+  Status check_round(const RoundTag& tag, std::span<const Part> from) const;
+
+  const std::shared_ptr<MpiTransport> transport_;
+  const int round_tag_, message_tag_;
+  std::unique_ptr<Buffers> buffers_;
+  std::vector<MPI_Request> requests_;  // receives of a round first
+  std::vector<MPI_Status> statuses_;
+  std::vector<int> request_peer_;
+  size_t receives_ = 0;
+};
+
+}  // namespace cohort
