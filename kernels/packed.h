@@ -9,38 +9,39 @@
 
 namespace cohort {
 
-inline constexpr int kPanelRows = 16;   // output rows packed side by side: one 32-bit lane each
-inline constexpr int kQuantBlock = 32;  // columns that share one scale of the activations
+constexpr int kPanelRows = 16;   // output rows packed side by side: one 32-bit lane each
+constexpr int kQuantBlock = 32;  // columns that share one scale of the activations
 
 // What the blocks of a quantised type have in common. All have 32 columns here: the types with
 // super-blocks of 256 keep exact products of their two scales (11 times 6 or 8 bits) in f32.
 struct QuantForm {
-  bool nibbles;  // two unsigned values a byte; else int8
-  bool halves;   // one scale per 16 columns
-  bool wide;     // scales and minima are f32; else f16
-  bool minimum;  // value = scale * q + minimum; else scale * q
-  int offset;    // subtracted from a nibble
-
-  friend bool operator==(const QuantForm&, const QuantForm&) = default;
+  bool nibbles = false;  // two unsigned values a byte; else int8
+  bool halves = false;   // one scale per 16 columns
+  bool wide = false;     // scales and minima are f32; else f16
+  bool minimum = false;  // value = scale * q + minimum; else scale * q
+  bool small = false;    // int8 of magnitude 32 at most: products of eight columns fit 16 bits
+  int offset = 0;        // subtracted from a nibble
 };
 
 // Only for quantised types.
 [[maybe_unused]] static constexpr QuantForm quant_form(DType type) {
   switch (type) {
     case DType::q4_0:
-      return {true, false, false, false, 8};
+      return {.nibbles = true, .offset = 8};
     case DType::q4_1:
-      return {true, false, false, true, 0};
+      return {.nibbles = true, .minimum = true};
+    case DType::q5_0:
+      return {.small = true};
     case DType::q5_1:
-      return {false, false, false, true, 0};
+      return {.minimum = true, .small = true};
     case DType::q4_k:
-      return {true, false, true, true, 0};
+      return {.nibbles = true, .wide = true, .minimum = true};
     case DType::q5_k:
-      return {false, false, true, true, 0};
+      return {.wide = true, .minimum = true, .small = true};
     case DType::q6_k:
-      return {false, true, true, false, 0};
+      return {.halves = true, .wide = true, .small = true};
     default:
-      return {false, false, false, false, 0};  // q8_0, q5_0
+      return {};  // q8_0
   }
 }
 

@@ -8,18 +8,18 @@
 
 namespace cohort {
 
-inline constexpr float kLog2e = 0x1.715476p+0f;
-inline constexpr float kExpLowest = -64;  // below this the result is +0: no denormals arise
+constexpr float kLog2e = 0x1.715476p+0f;
+constexpr float kExpLowest = -64;  // below this the result is +0: no denormals arise
 // Adding it rounds to an integer n and leaves the exponent of 2^n in the low bits.
-inline constexpr float kExpShift = 0x1.8p23f + 127;
+constexpr float kExpShift = 0x1.8p23f + 127;
 // Highest power first; the value at 0 is 1. Relative minimax on [-1/2, 1/2].
-inline constexpr float kExpPoly[] = {0x1.41fbbcp-13f,
-                                     0x1.5f3e52p-10f,
-                                     0x1.3b2d4cp-7f,
-                                     0x1.c6aee8p-5f,
-                                     0x1.ebfbdcp-3f,
-                                     0x1.62e43p-1f,
-                                     1};
+constexpr float kExpPoly[] = {0x1.41fbbcp-13f,
+                              0x1.5f3e52p-10f,
+                              0x1.3b2d4cp-7f,
+                              0x1.c6aee8p-5f,
+                              0x1.ebfbdcp-3f,
+                              0x1.62e43p-1f,
+                              1};
 
 [[maybe_unused]] static float exp2_not_positive(float x) {
   if (x < kExpLowest) return 0;

@@ -8,7 +8,7 @@
 
 namespace cohort {
 
-inline constexpr int kRowTile = 16;
+constexpr int kRowTile = 16;
 
 struct RowTile {
   const int8_t* q;      // [block][stored rows][32]

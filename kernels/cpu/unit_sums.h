@@ -40,6 +40,6 @@ class UnitSums {
 
 }  // namespace
 
-inline constexpr int kMaxUnits = 2047;
+constexpr int kMaxUnits = 2047;
 
 }  // namespace cohort

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// One FMA chain over columns per output: lanes are output rows and x is broadcast, so the width of
+// a vector cannot change a bit.
+#include <immintrin.h>
+
+#include "kernels/cpu/matmul_avx2.h"
+#include "kernels/cpu/matmul_job.h"
+#include "kernels/cpu/unit_sums.h"
+#include "kernels/packed.h"
+
+namespace cohort {
+namespace {
+
+#define COHORT_INLINE __attribute__((always_inline)) inline
+
+struct F32 {
+  static constexpr int kBytes = 4;
+  static COHORT_INLINE __m256 load(const std::byte* p) {
+    return _mm256_load_ps(reinterpret_cast<const float*>(p));
+  }
+};
+COHORT_INLINE __m128i eight_halves(const std::byte* p) {
+  return _mm_load_si128(reinterpret_cast<const __m128i*>(p));
+}
+struct F16 {
+  static constexpr int kBytes = 2;
+  static COHORT_INLINE __m256 load(const std::byte* p) { return _mm256_cvtph_ps(eight_halves(p)); }
+};
+struct Bf16 {
+  static constexpr int kBytes = 2;
+  static COHORT_INLINE __m256 load(const std::byte* p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(eight_halves(p)), 16));
+  }
+};
+
+// M rows of x by P panels, `apart` bytes from each other: enough independent chains to hide the
+// latency of an FMA. lanes: outputs of the last panel.
+template <class L, int M, int P>
+void block(const MatmulJob& job, const std::byte* panel, int64_t apart, int lanes, const float* x,
+           float* y) {
+  UnitSums<__m256, 2 * M * P> sums;
+  __m256 acc[2 * M * P];
+  for (int64_t k = job.begin; k < job.end;) {
+#pragma GCC unroll 16
+    for (auto& a : acc) a = _mm256_setzero_ps();
+    for (const int64_t end = k + job.unit_columns; k < end; k++) {
+#pragma GCC unroll 4
+      for (int p = 0; p < P; p++) {
+        const std::byte* at = panel + p * apart + k * kPanelRows * L::kBytes;
+        const __m256 low = L::load(at), high = L::load(at + 8 * L::kBytes);
+#pragma GCC unroll 4
+        for (int m = 0; m < M; m++) {
+          const __m256 column = _mm256_broadcast_ss(x + m * job.columns + k);
+          __m256* a = acc + 2 * (m * P + p);
+          a[0] = _mm256_fmadd_ps(low, column, a[0]);
+          a[1] = _mm256_fmadd_ps(high, column, a[1]);
+        }
+      }
+    }
+    sums.push(acc);
+  }
+  sums.finish(acc);
+#pragma GCC unroll 4
+  for (int m = 0; m < M; m++)
+#pragma GCC unroll 4
+    for (int p = 0; p < P; p++)
+      store_lanes(y + m * job.stride + p * kPanelRows, acc[2 * (m * P + p)],
+                  acc[2 * (m * P + p) + 1], p + 1 < P ? kPanelRows : lanes);
+}
+
+// `count` panels side by side, M rows, in groups of P panels.
+template <class L, int M, int P>
+void across(const MatmulJob& job, const std::byte* panel, int64_t apart, int count, int lanes,
+            const float* x, float* y) {
+  int p = 0;
+  for (; p + P <= count; p += P)
+    block<L, M, P>(job, panel + p * apart, apart, p + P == count ? lanes : kPanelRows, x,
+                   y + p * kPanelRows);
+  if constexpr (P > 1)
+    for (; p < count; p++)
+      block<L, M, 1>(job, panel + p * apart, apart, p + 1 == count ? lanes : kPanelRows, x,
+                     y + p * kPanelRows);
+}
+
+// All rows of x over up to four panels.
+template <class L>
+void group(const MatmulJob& job, const std::byte* panel, int64_t apart, int count, int lanes,
+           float* y) {
+  int64_t r = 0;
+  const auto step = [&](int m) {
+    const float* x = job.x + r * job.columns;
+    float* to = y + r * job.stride;
+    if (m == 4) across<L, 4, 1>(job, panel, apart, count, lanes, x, to);
+    if (m == 2) across<L, 2, 2>(job, panel, apart, count, lanes, x, to);
+    if (m == 1) across<L, 1, 4>(job, panel, apart, count, lanes, x, to);
+    r += m;
+  };
+  while (job.rows - r >= 4) step(4);
+  if (job.rows - r >= 2) step(2);
+  if (job.rows - r >= 1) step(1);
+}
+
+int lanes_of(const MatmulJob& job, int64_t last_panel) {
+  const int64_t left = job.n - last_panel * kPanelRows;
+  return left < kPanelRows ? int(left) : kPanelRows;
+}
+
+template <class L>
+void plain(const MatmulJob& job, int64_t p0, int64_t p1) {
+  for (int64_t p = p0; p < p1;) {
+    const int count = p1 - p < 4 ? int(p1 - p) : 4;
+    group<L>(job, job.packed + p * job.panel_bytes, job.panel_bytes, count,
+             lanes_of(job, p + count - 1), job.y + p * kPanelRows);
+    p += count;
+  }
+}
+
+// ---- quantised weights as f32, [column][16] ----------------------------------------------------
+
+template <QuantForm F>
+COHORT_INLINE __m256 eight(const std::byte* p, int64_t i) {
+  if constexpr (F.wide) return _mm256_load_ps(reinterpret_cast<const float*>(p) + i);
+  return F16::load(p + 2 * i);
+}
+
+// Column c of a block, eight lanes of it, as integers.
+template <QuantForm F>
+COHORT_INLINE __m256i integers(const std::byte* block, int half, int c) {
+  const int at = F.nibbles ? c % 16 : c;
+  const __m256i words =
+      _mm256_load_si256(reinterpret_cast<const __m256i*>(block + at / 4 * 64 + 32 * half));
+  const __m128i right = _mm_cvtsi32_si128(8 * (at % 4) + (F.nibbles ? c / 16 * 4 : 0));
+  if constexpr (F.nibbles)
+    return _mm256_sub_epi32(_mm256_and_si256(_mm256_srl_epi32(words, right), _mm256_set1_epi32(15)),
+                            _mm256_set1_epi32(F.offset));
+  const __m128i left = _mm_cvtsi32_si128(24 - 8 * (at % 4));
+  return _mm256_srai_epi32(_mm256_sll_epi32(words, left), 24);
+}
+
+template <QuantForm F>
+void widen(const MatmulJob& job, const std::byte* panel) {
+  const PanelShape shape = panel_shape(F, job.columns);
+  for (int64_t b = job.begin / kQuantBlock; b < job.end / kQuantBlock; b++)
+    for (int half = 0; half < 2; half++)
+      for (int c = 0; c < kQuantBlock; c++) {
+        const int64_t scale_at = (F.halves ? 2 * b + c / 16 : b) * kPanelRows + 8 * half;
+        const __m256i q = integers<F>(panel + shape.quants_at + b * shape.quant_bytes, half, c);
+        __m256 w = _mm256_mul_ps(eight<F>(panel, scale_at), _mm256_cvtepi32_ps(q));
+        if constexpr (F.minimum)
+          w = _mm256_add_ps(w, eight<F>(panel + shape.minima_at, b * kPanelRows + 8 * half));
+        _mm256_store_ps(job.scratch + (b * kQuantBlock + c) * kPanelRows + 8 * half, w);
+      }
+}
+
+template <QuantForm F>
+void widened(const MatmulJob& job, int64_t p0, int64_t p1) {
+  for (int64_t p = p0; p < p1; p++) {
+    widen<F>(job, job.packed + p * job.panel_bytes);
+    group<F32>(job, reinterpret_cast<const std::byte*>(job.scratch), 0, 1, lanes_of(job, p),
+               job.y + p * kPanelRows);
+  }
+}
+
+}  // namespace
+
+void matmul_plain_avx2(const MatmulJob& job, int64_t p0, int64_t p1) {
+  switch (job.type) {
+    case DType::f16:
+      return plain<F16>(job, p0, p1);
+    case DType::bf16:
+      return plain<Bf16>(job, p0, p1);
+    case DType::q8_0:
+      return widened<quant_form(DType::q8_0)>(job, p0, p1);
+    case DType::q4_0:
+      return widened<quant_form(DType::q4_0)>(job, p0, p1);
+    case DType::q4_1:
+      return widened<quant_form(DType::q4_1)>(job, p0, p1);
+    case DType::q5_0:
+      return widened<quant_form(DType::q5_0)>(job, p0, p1);
+    case DType::q5_1:
+      return widened<quant_form(DType::q5_1)>(job, p0, p1);
+    case DType::q4_k:
+      return widened<quant_form(DType::q4_k)>(job, p0, p1);
+    case DType::q5_k:
+      return widened<quant_form(DType::q5_k)>(job, p0, p1);
+    case DType::q6_k:
+      return widened<quant_form(DType::q6_k)>(job, p0, p1);
+    default:
+      return plain<F32>(job, p0, p1);
+  }
+}
+
+}  // namespace cohort
