@@ -2,12 +2,12 @@
 // Tokenizers in the metadata of GGUF files (ggml-org/ggml docs/gguf.md, "Tokenizer").
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "base/log.h"
 #include "model/gguf.h"
 #include "model/pretokenizer_table.h"
 #include "model/tokenizer_pipeline.h"
+#include "model/tokenizer_sentencepiece.h"
 
 namespace cohort {
 namespace {
@@ -22,8 +22,6 @@ enum class TokenType : int64_t {
   byte = 6,
 };
 
-constexpr std::string_view kMetaSpace = "\xe2\x96\x81";  // U+2581, SentencePiece's visible space
-
 // Control tokens that end a turn under these names in every model that has them. Converted files
 // often name only one of them as eos.
 constexpr std::string_view kEndNames[] = {
@@ -31,26 +29,6 @@ constexpr std::string_view kEndNames[] = {
     "<|end|>",       "<|endoftext|>", "<|end_of_text|>",
     "<end_of_turn>", "<turn|>",       "<|END_OF_TURN_TOKEN|>",
 };
-
-std::string with_spaces(std::string_view text) {
-  std::string out;
-  for (size_t at = 0; at < text.size();) {
-    const bool space = text.substr(at, kMetaSpace.size()) == kMetaSpace;
-    out += space ? ' ' : text[at];
-    at += space ? kMetaSpace.size() : 1;
-  }
-  return out;
-}
-
-// The byte of a token written "<0x0A>".
-std::optional<uint8_t> byte_of(std::string_view token) {
-  unsigned value = 0;
-  int used = 0;
-  const std::string text(token);
-  if (text.size() != 6 || std::sscanf(text.c_str(), "<0x%2X>%n", &value, &used) != 1 || used != 6)
-    return std::nullopt;
-  return uint8_t(value);
-}
 
 class Loader {
  public:
@@ -182,7 +160,7 @@ class Loader {
       return;
     }
     if (type == TokenType::unused) return;
-    if (const std::optional<uint8_t> byte = byte_of(text); byte && !byte_level_) {
+    if (const std::optional<uint8_t> byte = byte_of_token(text); byte && !byte_level_) {
       token.bytes = std::string(1, char(*byte));
       parts_.bpe->add_byte_token(*byte, id);
       return;

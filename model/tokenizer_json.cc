@@ -4,15 +4,18 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "model/tokenizer_json_config.h"
+#include "model/tokenizer_sentencepiece.h"
 
 namespace cohort {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kMetaSpace = "\xe2\x96\x81";  // U+2581
+// Ids that a vocabulary may leave out: bounds the memory that one absurd id asks for.
+constexpr size_t kMaxUnusedIds = 1 << 16;
 
 std::optional<TokenId> token_id(const json& node) {
   if (!node.is_number_integer()) return std::nullopt;
@@ -20,25 +23,6 @@ std::optional<TokenId> token_id(const json& node) {
   const int64_t id = node.get<int64_t>();
   if (id < 0 || id >= int64_t(kMaxTokens)) return std::nullopt;
   return TokenId(id);
-}
-
-std::optional<uint8_t> hex_digit(char c) {
-  if (c >= '0' && c <= '9') return uint8_t(c - '0');
-  if (c >= 'A' && c <= 'F') return uint8_t(c - 'A' + 10);
-  return std::nullopt;
-}
-
-// The byte of a token written "<0x0A>".
-std::optional<uint8_t> byte_of(std::string_view token) {
-  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
-  const auto high = hex_digit(token[3]), low = hex_digit(token[4]);
-  if (!high || !low) return std::nullopt;
-  return uint8_t(*high << 4 | *low);
-}
-
-std::string with_spaces(std::string_view text) {
-  const ReplaceStep step{{std::string(kMetaSpace)}, " "};
-  return apply_step(NormalizerStep(step), std::string(text));
 }
 
 class Loader {
@@ -109,7 +93,7 @@ class Loader {
     if (vocab.size() > kMaxTokens) return invalid_argument("model.vocab has too many tokens");
     for (const auto& [text, id_node] : vocab.items()) {
       const std::optional<TokenId> id = token_id(id_node);
-      if (!id || text.size() > kMaxTokenBytes)
+      if (!id || size_t(*id) > vocab.size() + kMaxUnusedIds || text.size() > kMaxTokenBytes)
         return invalid_argument("model.vocab has a bad token or id: " + text.substr(0, 80));
       set_token(*id, text, false);
     }
@@ -119,12 +103,14 @@ class Loader {
   void set_token(TokenId id, const std::string& text, bool control) {
     if (size_t(id) >= parts_.tokens.size()) parts_.tokens.resize(size_t(id) + 1);
     parts_.tokens[size_t(id)] = {text, bytes_of(text), control};
+    if (control) controls_.insert(text);
   }
 
   std::string bytes_of(const std::string& text) const {
     if (byte_level_) return bytes_of_characters(text).value_or(text);
     if (parts_.decode.replace_each_byte)
-      if (const std::optional<uint8_t> byte = byte_of(text)) return std::string(1, char(*byte));
+      if (const std::optional<uint8_t> byte = byte_of_token(text))
+        return std::string(1, char(*byte));
     return meta_space_ ? with_spaces(text) : text;
   }
 
@@ -135,7 +121,8 @@ class Loader {
     for (const json& node : list) {
       const std::optional<TokenId> id = token_id(json_member(node, "id"));
       const std::string text = json_string(node, "content");
-      if (!id || text.empty() || text.size() > kMaxTokenBytes)
+      if (!id || size_t(*id) > parts_.tokens.size() + kMaxUnusedIds || text.empty() ||
+          text.size() > kMaxTokenBytes)
         return invalid_argument("added_tokens has a token without an id or content");
       add_added({.text = text,
                  .id = *id,
@@ -174,7 +161,7 @@ class Loader {
     for (size_t i = 0; i < parts_.tokens.size(); i++) {
       const TokenInfo& token = parts_.tokens[i];
       if (token.text.empty() || token.control) continue;
-      if (const auto byte = byte_of(token.text); byte && options.byte_fallback)
+      if (const auto byte = byte_of_token(token.text); byte && options.byte_fallback)
         parts_.bpe->add_byte_token(*byte, TokenId(i));
       if (json_member(model, "vocab").contains(token.text))
         parts_.bpe->add_token(token.text, TokenId(i));
@@ -206,18 +193,13 @@ class Loader {
       } else {
         return invalid_argument("model.merges has an entry that is no pair of tokens");
       }
-      if (!parts_.bpe->add_merge(left, right) && !names_control(left + right))
+      // Merges with or into control tokens are dropped: text never becomes one by merging.
+      if (!parts_.bpe->add_merge(left, right) && !controls_.contains(left) &&
+          !controls_.contains(right) && !controls_.contains(left + right))
         return invalid_argument("model.merges names a token that is not in the vocabulary: " +
                                 left.substr(0, 80) + " " + right.substr(0, 80));
     }
     return {};
-  }
-
-  // Merges with or into control tokens are dropped: text never becomes one by merging.
-  bool names_control(const std::string& text) const {
-    return std::any_of(parts_.tokens.begin(), parts_.tokens.end(), [&](const TokenInfo& token) {
-      return token.control && token.text.find(text) != std::string::npos;
-    });
   }
 
   Status post_processor(const json& node, int depth) {
@@ -239,10 +221,11 @@ class Loader {
   }
 
   // ["</s>", 2]
-  static Status add_pair(const json& pair, std::vector<TokenId>& out) {
+  Status add_pair(const json& pair, std::vector<TokenId>& out) const {
     const std::optional<TokenId> id =
         pair.is_array() && pair.size() == 2 ? token_id(pair[1]) : std::nullopt;
-    if (!id) return invalid_argument("a post-processor's token has no id");
+    if (!id || size_t(*id) >= parts_.tokens.size())
+      return invalid_argument("a post-processor's token has no id");
     out.push_back(*id);
     return {};
   }
@@ -272,6 +255,7 @@ class Loader {
   const TokenizerFiles& files_;
   json root_;
   bool byte_level_ = false, meta_space_ = false;
+  std::unordered_set<std::string> controls_;
   TokenizerParts parts_;
 };
 

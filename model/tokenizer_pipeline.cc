@@ -134,7 +134,8 @@ class PipelineTokenizer : public Tokenizer {
                     std::vector<TokenId>& out) const {
     if (text.empty()) return;
     std::string normal(text);
-    for (const NormalizerStep& step : parts_.normalizers) normal = apply_step(step, std::move(normal));
+    for (const NormalizerStep& step : parts_.normalizers)
+      normal = apply_step(step, std::move(normal));
     size_t at = 0;
     for (const auto& match : parts_.normalized_added.find_all(normal, false, {})) {
       encode_pieces(normal.substr(at, match.range.begin - at), at_start && at == 0, scratch, out);

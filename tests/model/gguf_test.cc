@@ -113,7 +113,7 @@ TEST(Gguf, NamesFilesThatCannotBeOpened) {
   const std::string empty = folder + "/gguf_test_empty.gguf";
   std::ofstream(empty).flush();
   EXPECT_THAT(GgufFile::open(empty).status().message(),
-              AllOf(HasSubstr(empty), HasSubstr("empty")));
+              AllOf(HasSubstr(empty), HasSubstr("not a GGUF file")));
   std::remove(empty.c_str());
 }
 
