@@ -101,7 +101,7 @@ TinyCheckpoint::TinyCheckpoint(const TinyModel& model) : model_(model), random_(
   // Spreads that keep activations near 1 and let logits differ clearly.
   const float in = 1.0f / std::sqrt(float(c.hidden));
   const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
-  add("embedding", dtype, c.vocab, c.hidden, 1, 0);
+  add("embedding", dtype, c.vocab, c.hidden, 0.4f, 0);
   for (int64_t n = 0; n < c.layers; n++) {
     const std::string layer = concat("layers.", n, ".");
     add(layer + "attention_norm", DType::f32, 1, c.hidden, 0.2f, 1);
@@ -115,7 +115,7 @@ TinyCheckpoint::TinyCheckpoint(const TinyModel& model) : model_(model), random_(
     add(layer + "feed_forward.down", dtype, c.hidden, c.ffn, 1.0f / std::sqrt(float(c.ffn)), 0);
   }
   add("final_norm", DType::f32, 1, c.hidden, 0.2f, 1);
-  if (!c.tied_embedding) add("head", dtype, c.vocab, c.hidden, 1, 0);
+  if (!c.tied_embedding) add("head", dtype, c.vocab, c.hidden, 0.4f, 0);
   fingerprint_ = concat("tiny-", int(dtype), "-", model.seed, "-", c.tied_embedding);
 }
 

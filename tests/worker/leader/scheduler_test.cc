@@ -96,7 +96,7 @@ TEST(Scheduler, E14_ACancelledSequenceIsGoneWithinTwoSteps) {
     EXPECT_LE(scheduler.load().blocks.held, blocks_for(10 + 12));
     EXPECT_TRUE(scheduler.check_integrity().ok());
     for (const auto& event : scheduler.take_events())
-      if (event.id.request == 1) EXPECT_LT(event.index, 8);
+      EXPECT_LT(event.index, event.id.request == 1 ? 8 : 12);
   }
 }
 
@@ -250,30 +250,42 @@ TEST(Scheduler, E09_PipelinePlansTakeTurns) {
   }
 }
 
-// Two sequences that cannot both end in the pool: they must not take each other's blocks for ever.
+// Runs everything to its end; the steps it took. Fails if nothing moves.
+int run_to_end(Scheduler& scheduler, FakeExecutor& fake) {
+  int steps = 0;
+  for (; !scheduler.idle(); ++steps) {
+    while (auto plan = scheduler.plan()) {
+      const Status status = fake.submit(*plan);
+      EXPECT_TRUE(status.ok()) << status.to_string();
+    }
+    const auto result = fake.next_result();
+    EXPECT_TRUE(result.ok()) << result.status().to_string();
+    if (!result.ok() || !scheduler.commit(*result).ok()) return -1;
+  }
+  return steps;
+}
+
+// Sequences that cannot end in the pool together: they must not take each other's blocks for ever.
 TEST(Scheduler, KvPressureIsNoLivelock) {
   for (const int in_flight : {1, 2, 3, 5}) {
-    StepLimits tight = limits(8, in_flight);
+    SCOPED_TRACE(in_flight);
+    const StepLimits tight = limits(8, in_flight);
     Scheduler scheduler(tight, 1);
     FakeExecutor fake(tight);
-    for (uint64_t id = 1; id <= 3; ++id)
+    // Many undisturbed steps make admission bold.
+    for (uint64_t id = 1; id <= 6; ++id) {
       ASSERT_TRUE(scheduler.admit(request(id, 2, 110, int32_t(100 * id))).ok());
-    int steps = 0;
-    while (!scheduler.idle()) {
-      while (auto plan = scheduler.plan()) {
-        const Status status = fake.submit(*plan);
-        ASSERT_TRUE(status.ok()) << status.to_string();
-      }
-      ASSERT_GT(fake.unanswered(), 0) << "nothing moves";
-      const auto result = fake.next_result();
-      ASSERT_TRUE(result.ok()) << result.status().to_string();
-      ASSERT_TRUE(scheduler.commit(*result).ok());
-      ++steps;
+      ASSERT_GT(run_to_end(scheduler, fake), 0);
     }
+    EXPECT_EQ(scheduler.load().preemptions, 0u);
+    const int64_t rows = fake.rows();
+    for (uint64_t id = 11; id <= 13; ++id)
+      ASSERT_TRUE(scheduler.admit(request(id, 2, 110, int32_t(10 * id))).ok());
+    const int steps = run_to_end(scheduler, fake);
     EXPECT_GT(scheduler.load().preemptions, 0u);
-    // 330 tokens one at a time, and what is computed twice.
-    EXPECT_LT(steps, 600);
-    EXPECT_LT(fake.rows(), 1000);
+    EXPECT_GT(steps, 0);
+    EXPECT_LT(steps, 600) << "330 tokens, and what is computed twice";
+    EXPECT_LT(fake.rows() - rows, 800);
   }
 }
 
@@ -284,7 +296,8 @@ TEST(Scheduler, E20_ALargeRequestIsNotStarved) {
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(scheduler.admit(request(id++, 20, 10)).ok());
   ASSERT_TRUE(scheduler.admit(request(1, 100, 5, 500)).ok());
   for (int step = 0; step < 60; ++step) {
-    ASSERT_TRUE(scheduler.admit(request(id++, 20, 10, int32_t(10 * id))).ok());
+    ASSERT_TRUE(scheduler.admit(request(id, 20, 10, int32_t(10 * id))).ok());
+    ++id;
     const auto plan = scheduler.plan();
     ASSERT_TRUE(plan);
     ASSERT_TRUE(scheduler.commit(answer(*plan)).ok());
