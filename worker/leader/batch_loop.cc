@@ -41,7 +41,9 @@ Status BatchLoop::run() {
     if (idle) COHORT_RETURN_IF_ERROR(rest());
     admit(inbox_.take(idle ? options_.health_interval : Duration(0)));
     COHORT_RETURN_IF_ERROR(submit_plans());
-    if (scheduler_.in_flight() > 0) COHORT_RETURN_IF_ERROR(take_result());
+    publish();
+    if (scheduler_.in_flight() == 0) continue;
+    COHORT_RETURN_IF_ERROR(take_result());
     publish();
   }
   // Results of submitted steps are taken, so that the ranks end between steps.
@@ -57,6 +59,7 @@ void BatchLoop::admit(std::vector<Command> commands) {
       continue;
     }
     auto& request = std::get<SequenceRequest>(command);
+    ++submits_;
     const SequenceId id = request.id;
     const auto index = static_cast<int32_t>(request.output_prefix.size());
     const Status status = scheduler_.admit(std::move(request));
@@ -93,7 +96,7 @@ void BatchLoop::publish() {
   for (SequenceEvent& event : scheduler_.take_events()) events.push_back(std::move(event));
   {
     const std::lock_guard lock(mutex_);
-    load_ = {scheduler_.load(), times_.step_seconds(), times_.token_seconds()};
+    load_ = {scheduler_.load(), times_.step_seconds(), times_.token_seconds(), submits_};
   }
   if (!events.empty()) sink_.publish(std::move(events));
 }

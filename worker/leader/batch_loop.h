@@ -31,6 +31,7 @@ class EventSink {
 struct LoadReport {
   SchedulerLoad scheduler;
   double step_seconds = 0, token_seconds = 0;  // StepTimeModel
+  uint64_t submits = 0;                        // that the numbers above count, or that ended
   friend bool operator==(const LoadReport&, const LoadReport&) = default;
 };
 
@@ -80,6 +81,7 @@ class BatchLoop {
   Scheduler scheduler_;  // this and below: the loop's thread
   StepTimeModel times_;
   std::deque<int64_t> rows_in_flight_;
+  uint64_t submits_ = 0;
   std::vector<SequenceEvent> refused_;  // and cancelled: ends that the scheduler does not report
   bool checked_idle_ = true;
 

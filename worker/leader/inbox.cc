@@ -8,7 +8,7 @@ namespace cohort {
 Status Inbox::put(Command command) {
   const std::lock_guard lock(mutex_);
   if (closed_) return cancelled("the replica is shutting down");
-  if (commands_.size() >= capacity_)
+  if (commands_.size() >= capacity_ && std::holds_alternative<SequenceRequest>(command))
     return resource_exhausted(concat("the replica has ", capacity_,
                                      " commands waiting for its next step: try again later"));
   commands_.push_back(std::move(command));

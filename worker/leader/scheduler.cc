@@ -48,6 +48,7 @@ Scheduler::~Scheduler() = default;
 
 Status Scheduler::check(const SequenceRequest& request) const {
   if (request.prompt.empty()) return invalid_argument("the prompt is empty");
+  COHORT_RETURN_IF_ERROR(check_tokens(request));
   if (request.max_tokens < 1)
     return invalid_argument(concat("max_tokens is ", request.max_tokens, ", must be at least 1"));
   const int64_t prompt = int64_t(request.prompt.size());
@@ -65,6 +66,22 @@ Status Scheduler::check(const SequenceRequest& request) const {
     return invalid_argument(concat("prompt and max_tokens need ", blocks, " KV blocks of ",
                                    kBlockTokens, " tokens, but this replica has ", limits_.blocks,
                                    ": lower max_tokens or give the worker more --kv-memory"));
+  return Status::ok_status();
+}
+
+Status Scheduler::check_tokens(const SequenceRequest& request) const {
+  if (options_.vocabulary == 0) return Status::ok_status();
+  const auto outside = [this](int32_t token) { return token < 0 || token >= options_.vocabulary; };
+  for (const auto* tokens : {&request.prompt, &request.output_prefix})
+    for (const int32_t token : *tokens)
+      if (outside(token))
+        return invalid_argument(concat("token ", token, " is not in the vocabulary of ",
+                                       options_.vocabulary, " tokens"));
+  for (const auto& [token, bias] : request.sampling.logit_bias)
+    if (outside(token))
+      return invalid_argument(concat("logit_bias names token ", token,
+                                     ", which is not in the vocabulary of ", options_.vocabulary,
+                                     " tokens"));
   return Status::ok_status();
 }
 

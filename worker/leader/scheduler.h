@@ -30,6 +30,7 @@ namespace cohort {
 
 struct SchedulerOptions {
   int32_t max_waiting = 4096;  // sequences that may queue here
+  int32_t vocabulary = 0;      // tokens of a request are below it; 0: any
 };
 
 struct SchedulerLoad {
@@ -113,6 +114,7 @@ class Scheduler {
 
   // scheduler.cc
   Status check(const SequenceRequest& request) const;
+  Status check_tokens(const SequenceRequest& request) const;
   void retire(Sequence& sequence);  // gives back slot and blocks
   void finish(Sequence& sequence, FinishReason reason, SequenceEvent event);
   void remember_full_blocks(Sequence& sequence);
