@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/rank_group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+
+namespace cohort {
+namespace {
+
+// How soon the reader sees that the group is ending.
+constexpr Duration kHubWait = std::chrono::milliseconds(500);
+
+}  // namespace
+
+RankGroup::RankGroup(Rank& rank, ControlHub* hub, EndProcess end_process)
+    : rank_(rank),
+      hub_(hub),
+      plans_(rank.limits().in_flight),
+      watchdog_(rank.step_timeout(),
+                {.progress = [&rank] { return rank.progress(); },
+                 .report =
+                     [hub](const Progress& progress) {
+                       if (hub != nullptr) hub->set_progress(progress);
+                     },
+                 .stalled =
+                     [this](const Status& why) {
+                       fail(why.annotate(concat("rank ", rank_.rank(), " on ", rank_.host())));
+                     },
+                 .hopeless = [end_process] { end_process(kExitRankFailed); }}),
+      steps_([this] { run_steps(); }) {
+  if (hub_ != nullptr) reader_ = std::thread([this] { read_hub(); });
+}
+
+RankGroup::~RankGroup() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  if (hub_ != nullptr && failure().ok()) (void)hub_->broadcast(FrameType::shutdown, "");
+  plans_.close();
+  steps_.join();
+  if (reader_.joinable()) reader_.join();
+}
+
+Status RankGroup::submit(const StepPlan& plan) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return failure_;
+    if (unanswered_ >= limits().in_flight)
+      return internal_error(concat(unanswered_, " plans are unanswered already"));
+    unanswered_++;
+    rows_ = std::max(rows_, plan.rows());
+  }
+  if (hub_ != nullptr) {
+    if (Status sent = hub_->broadcast(FrameType::plan, encode(plan)); !sent.ok()) {
+      fail(sent);
+      return failure();
+    }
+  }
+  if (!plans_.push(plan)) fail(internal_error("rank 0 has not taken the plans before this one"));
+  return failure();
+}
+
+Result<StepResult> RankGroup::next_result() {
+  std::unique_lock lock(mutex_);
+  if (results_.empty() && unanswered_ == 0)
+    return internal_error("no plan is unanswered, so there is no result to wait for");
+  const int64_t rows = rows_;
+  const Duration patience = 4 * watchdog_.allowed(rows);
+  const bool came =
+      changed_.wait_for(lock, patience, [&] { return !results_.empty() || !failure_.ok(); });
+  if (!came) {
+    lock.unlock();
+    fail(deadline_exceeded(concat("no result came within ", seconds(patience), " s")));
+    return failure();
+  }
+  if (results_.empty()) return failure_;
+  StepResult result = std::move(results_.front());
+  results_.pop_front();
+  unanswered_--;
+  return result;
+}
+
+bool RankGroup::has_result() const {
+  const std::lock_guard lock(mutex_);
+  return !results_.empty() || !failure_.ok();
+}
+
+Status RankGroup::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void RankGroup::run_steps() {
+  while (const std::optional<StepPlan> plan = plans_.pop()) {
+    watchdog_.begin(plan->rows());
+    auto result = rank_.execute(*plan);
+    watchdog_.end();
+    if (!result.ok()) return fail(result.status());
+    if (result->has_value()) deliver(std::move(**result));
+  }
+}
+
+void RankGroup::read_hub() {
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stop_ || !failure_.ok()) return;
+    }
+    const Result<Frame> frame = hub_->next(kHubWait);
+    if (frame.ok())
+      take(*frame);
+    else if (frame.status().code() != Code::kDeadlineExceeded)
+      fail(frame.status());
+  }
+}
+
+void RankGroup::take(const Frame& frame) {
+  if (frame.type == FrameType::error) return fail(internal_error(frame.payload));
+  if (frame.type != FrameType::result || frame.rank != rank_.mesh().sampler())
+    return fail(internal_error(concat("rank ", frame.rank, " sent a frame of type ",
+                                      int(frame.type), ", which it should not")));
+  Result<StepResult> result = decode_step_result(frame.payload);
+  if (!result.ok()) return fail(result.status().annotate(concat("rank ", frame.rank)));
+  deliver(std::move(*result));
+}
+
+void RankGroup::deliver(StepResult result) {
+  {
+    const std::lock_guard lock(mutex_);
+    results_.push_back(std::move(result));
+  }
+  changed_.notify_all();
+}
+
+// Any thread. The first failure is the one that is told; what follows from it is only logged.
+void RankGroup::fail(const Status& why) {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) return;
+    first = failure_.ok();
+    if (first) failure_ = why;
+  }
+  if (first)
+    log_error(concat("the replica has failed: ", why.to_string(), " (rank ", rank_.rank(), " on ",
+                     rank_.host(), " is in: ", rank_.progress().where, ")"));
+  else
+    log_warning(concat("after the failure: ", why.to_string()));
+  plans_.close();
+  rank_.abort(why);
+  changed_.notify_all();
+}
+
+}  // namespace cohort
