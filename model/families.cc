@@ -39,6 +39,9 @@ Status check_rope(const RopeConfig& rope, int64_t head_dim) {
   if (divisors != 0 && divisors != size_t(rope.dims / 2))
     return invalid_argument(
         concat(divisors, " rope frequencies for ", rope.dims, " rotated dimensions"));
+  for (const double frequency : rope_frequencies(rope))
+    if (!std::isfinite(frequency))
+      return invalid_argument("the settings of the rotary embedding leave no finite frequency");
   return {};
 }
 

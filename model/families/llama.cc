@@ -154,7 +154,6 @@ Result<ModelConfig> from_gguf(const GgufFile& file) {
 // --- config.json ---
 
 Status read_llama3(const Settings& settings, RopeConfig& rope) {
-  RopeConfig::Llama3 scaling;
   COHORT_ASSIGN_OR_RETURN(const auto factor, settings.number("factor"));
   COHORT_ASSIGN_OR_RETURN(const auto low, settings.number("low_freq_factor"));
   COHORT_ASSIGN_OR_RETURN(const auto high, settings.number("high_freq_factor"));
