@@ -14,11 +14,11 @@ namespace cohort {
 
 // The files of a model's folder; empty where there is none.
 struct TokenizerFiles {
-  std::string name;               // how errors call tokenizer.json
-  std::string tokenizer;          // tokenizer.json
-  std::string tokenizer_config;   // tokenizer_config.json
-  std::string generation_config;  // generation_config.json
-  std::string chat_template;      // chat_template.jinja
+  std::string name;                 // how errors call tokenizer.json
+  std::string tokenizer;            // tokenizer.json
+  std::string tokenizer_config{};   // tokenizer_config.json
+  std::string generation_config{};  // generation_config.json
+  std::string chat_template{};      // chat_template.jinja
 };
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_json(const TokenizerFiles& files);
 
