@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/half.h"
+#include "kernels/ops.h"
+#include "tests/kernels/reference.h"
+#include "tests/kernels/streams.h"
+
+namespace cohort {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+float rounded(DType type, float x) {
+  if (type == DType::f16) return half_to_float(float_to_half(x));
+  return type == DType::bf16 ? bf16_to_float(float_to_bf16(x)) : x;
+}
+
+// A cache with sequences in it. Slots that no sequence wrote hold NaN.
+class Cache {
+ public:
+  Cache(KvGeometry geometry, int blocks)
+      : geometry_(geometry), memory_(size_t(blocks) * geometry.block_bytes(), std::byte(0xff)) {}
+  KvLayer layer() { return {memory_.data(), geometry_}; }
+  std::span<std::byte> bytes() { return memory_; }
+
+ private:
+  KvGeometry geometry_;
+  std::vector<std::byte> memory_;
+};
+
+struct Sequence {
+  int length;                   // positions in all
+  std::vector<int32_t> blocks;  // in random order
+  std::vector<float> qkv;       // [length, (heads + 2 kv_heads) * dim]
+  std::vector<float> out = {};  // [length, heads * dim]
+};
+
+// What a step computes: positions [start, start + count) of a sequence.
+struct Part {
+  Sequence* sequence;
+  int start, count;
+};
+
+class World {
+ public:
+  World(KvGeometry g, std::vector<int> lengths, unsigned seed, float scale = 1)
+      : g_(g), rope_(std::vector<double>{}, 4096, false), random_(seed) {
+    int blocks = 0;
+    for (int length : lengths) blocks += (length + kBlockTokens - 1) / kBlockTokens;
+    std::vector<int32_t> ids(static_cast<size_t>(blocks));
+    for (size_t i = 0; i < ids.size(); i++) ids[i] = int32_t(i);
+    std::shuffle(ids.begin(), ids.end(), random_);
+    cache_.emplace(g, blocks);
+    for (int length : lengths) {
+      Sequence s;
+      s.length = length;
+      const int count = (length + kBlockTokens - 1) / kBlockTokens;
+      s.blocks.assign(ids.end() - count, ids.end());
+      ids.resize(ids.size() - size_t(count));
+      s.qkv = reference::random_floats(int64_t(length) * width(), random_, scale);
+      s.out.assign(size_t(length * g.heads * g.dim), -3);
+      sequences.push_back(std::move(s));
+    }
+  }
+
+  // One step with these parts; rows in the order of the parts. Results go to the sequences.
+  void step(Stream& stream, const std::vector<Part>& parts) {
+    std::vector<AttentionEntry> entries;
+    std::vector<float> qkv;
+    for (const Part& p : parts) {
+      entries.push_back(
+          {p.sequence->blocks.data(), int64_t(qkv.size()) / width(), p.start, p.count});
+      const auto from = p.sequence->qkv.begin() + p.start * width();
+      qkv.insert(qkv.end(), from, from + p.count * width());
+    }
+    const int64_t rows = int64_t(qkv.size()) / width(), out_width = g_.heads * g_.dim;
+    const AttentionBatch batch(g_, entries, stream.threads().size());
+    std::vector<float> q(size_t(rows * out_width)), out(q.size());
+    const Tensor q_tensor(q.data(), DType::f32, {rows, out_width});
+    ops::rope_store(stream, q_tensor, cache_->layer(),
+                    Tensor(qkv.data(), DType::f32, {rows, width()}), batch, rope_);
+    ops::attention(stream, Tensor(out.data(), DType::f32, {rows, out_width}), q_tensor,
+                   cache_->layer(), batch);
+    auto from = out.begin();
+    for (const Part& p : parts) {
+      std::copy(from, from + p.count * out_width, p.sequence->out.begin() + p.start * out_width);
+      from += p.count * out_width;
+    }
+  }
+  // Everything at once.
+  void prefill(Stream& stream) {
+    std::vector<Part> parts;
+    for (Sequence& s : sequences) parts.push_back({&s, 0, s.length});
+    step(stream, parts);
+  }
+
+  int64_t width() const { return int64_t(g_.heads + 2 * g_.kv_heads) * g_.dim; }
+  std::vector<float> vector_of(const Sequence& s, int position, int head) const {
+    const auto at = s.qkv.begin() + position * width() + head * g_.dim;
+    return {at, at + g_.dim};
+  }
+  std::vector<float> stored(const Sequence& s, int position, int head) const {
+    std::vector<float> out = vector_of(s, position, head);
+    for (float& x : out) x = rounded(g_.dtype, x);
+    return out;
+  }
+  std::vector<std::vector<float>> outputs() const {
+    std::vector<std::vector<float>> all;
+    for (const Sequence& s : sequences) all.push_back(s.out);
+    return all;
+  }
+
+  std::vector<Sequence> sequences;
+
+ private:
+  KvGeometry g_;
+  RopeTable rope_;  // rotates nothing
+  std::mt19937 random_;
+  std::optional<Cache> cache_;
+};
+
+const std::vector<KvGeometry>& geometries() {
+  static const std::vector<KvGeometry> all = {{9, 3, 64, DType::f16}, {8, 2, 128, DType::bf16},
+                                              {4, 4, 16, DType::f32}, {6, 2, 80, DType::f16},
+                                              {4, 1, 96, DType::f32}, {2, 2, 8, DType::bf16},
+                                              {14, 2, 32, DType::f16}};
+  return all;
+}
+
+std::string describe(const KvGeometry& g) {
+  return concat(g.heads, "/", g.kv_heads, " dim ", g.dim, " ", name(g.dtype));
+}
+
+TEST(Attention, IsCloseToDoublePrecision) {
+  for (Isa isa : isas())
+    for (const KvGeometry& g : geometries()) {
+      SCOPED_TRACE(concat(name(isa), " ", describe(g)));
+      World world(g, {1, 17, 300}, 1);
+      Stream stream(2, isa);
+      world.prefill(stream);
+      for (const Sequence& s : world.sequences)
+        for (int position : {0, s.length / 2, s.length - 1})
+          for (int head = 0; head < g.heads; head++) {
+            std::vector<std::vector<float>> keys, values;
+            for (int j = 0; j <= position; j++) {
+              keys.push_back(world.stored(s, j, g.heads + head / g.group()));
+              values.push_back(world.stored(s, j, g.heads + g.kv_heads + head / g.group()));
+            }
+            const auto expected =
+                reference::attend(world.vector_of(s, position, head), keys, values);
+            for (int d = 0; d < g.dim; d++)
+              ASSERT_NEAR(s.out[size_t((position * g.heads + head) * g.dim + d)],
+                          expected.out[size_t(d)], reference::kAttention * expected.magnitude);
+          }
+    }
+}
+
+// E11: decode, any chunks, any company, any threads and any instruction set give the same bits.
+TEST(Attention, E11_SameBitsForDecodeChunksCompanyThreadsAndIsa) {
+  for (const KvGeometry& g : geometries()) {
+    SCOPED_TRACE(describe(g));
+    World world(g, {1, 40, 300}, 2, 2.0f);
+    Stream plain(1, Isa::portable);
+    world.prefill(plain);
+    const auto expected = world.outputs();
+    std::mt19937 random(3);
+    for (Isa isa : isas())
+      for (int threads : isa == Isa::portable ? std::vector{2} : std::vector{1, 2, 3}) {
+        Stream stream(threads, isa);
+        World again(g, {1, 40, 300}, 2, 2.0f);
+        // Chunks of random length of random sequences, until all are done.
+        std::vector<int> done(again.sequences.size());
+        for (bool more = true; more;) {
+          std::vector<Part> parts;
+          more = false;
+          for (size_t i = 0; i < done.size(); i++) {
+            Sequence& s = again.sequences[i];
+            if (done[i] == s.length) continue;
+            more = true;
+            if (random() % 3 == 0) continue;
+            const int longest = random() % 2 == 0 ? 1 : 60;
+            const int count = std::min(s.length - done[i], 1 + int(random() % unsigned(longest)));
+            parts.push_back({&s, done[i], count});
+            done[i] += count;
+          }
+          if (!parts.empty()) again.step(stream, parts);
+          // Single steps all the way would take long; the tail decodes.
+          for (size_t i = 0; i < done.size(); i++)
+            if (done[i] + 150 < again.sequences[i].length) {
+              again.step(stream, {{&again.sequences[i], done[i], 130}});
+              done[i] += 130;
+            }
+        }
+        for (size_t i = 0; i < expected.size(); i++)
+          ASSERT_TRUE(same_bits(again.sequences[i].out, expected[i]))
+              << name(isa) << " threads " << threads << " sequence " << i;
+      }
+  }
+}
+
+// A long sequence is cut into pieces that several threads compute and one merges.
+TEST(Attention, E11_SameBitsHoweverALongSequenceIsCut) {
+  const KvGeometry g{3, 1, 64, DType::f16};
+  World world(g, {2100}, 4);
+  Stream quick(1, detect_isa());
+  world.prefill(quick);
+  const auto expected = world.outputs();
+  for (Isa isa : isas())
+    for (int threads : {1, 2, 5}) {
+      Stream stream(threads, isa);
+      Sequence& s = world.sequences[0];
+      for (int position : {255, 256, 511, 1023, 1024, 1300, 2099})
+        world.step(stream, {{&s, position, 1}});
+      world.step(stream, {{&s, 1995, 70}});
+      ASSERT_TRUE(same_bits(s.out, expected[0])) << name(isa) << " " << threads;
+    }
+}
+
+TEST(Attention, NanStaysInItsSequenceAndHead) {
+  const KvGeometry g{4, 2, 32, DType::f16};
+  for (Isa isa : isas()) {
+    World clean(g, {50, 60, 70}, 5), dirty(g, {50, 60, 70}, 5);
+    Stream stream(2, isa);
+    clean.prefill(stream);
+    // Position 20 of sequence 1: kv head 1's key, which heads 2 and 3 use.
+    dirty.sequences[1].qkv[size_t(20 * dirty.width() + (4 + 1) * 32 + 3)] = kNan;
+    dirty.prefill(stream);
+    EXPECT_TRUE(same_bits(dirty.sequences[0].out, clean.sequences[0].out));
+    EXPECT_TRUE(same_bits(dirty.sequences[2].out, clean.sequences[2].out));
+    for (int position = 0; position < 60; position++)
+      for (int head = 0; head < 4; head++)
+        for (int d = 0; d < 32; d++) {
+          const auto i = size_t((position * 4 + head) * 32 + d);
+          if (position >= 20 && head >= 2)
+            EXPECT_TRUE(std::isnan(dirty.sequences[1].out[i]));
+          else
+            EXPECT_EQ(dirty.sequences[1].out[i], clean.sequences[1].out[i]);
+        }
+  }
+}
+
+TEST(Attention, ExtremeScoresAndEqualScores) {
+  for (float scale : {0.0f, 30.0f, 1e3f, 1e15f}) {
+    const KvGeometry g{2, 1, 64, DType::f32};
+    World a(g, {300}, 6, scale), b(g, {300}, 6, scale);
+    Stream plain(1, Isa::portable);
+    a.prefill(plain);
+    for (float x : a.sequences[0].out) ASSERT_TRUE(std::isfinite(x)) << scale;
+    for (Isa isa : isas()) {
+      Stream stream(2, isa);
+      b.prefill(stream);
+      EXPECT_TRUE(same_bits(a.sequences[0].out, b.sequences[0].out)) << scale;
+    }
+  }
+}
+
+TEST(RopeStore, RotatesBothPairingsAndWritesTheCache) {
+  const int heads = 3, kv_heads = 1, dim = 16, position = 37;
+  std::mt19937 random(7);
+  for (bool neighbours : {false, true})
+    for (int dims : {16, 8})
+      for (DType type : {DType::f32, DType::f16, DType::bf16}) {
+        const KvGeometry g{heads, kv_heads, dim, type};
+        std::vector<double> frequencies;
+        for (int i = 0; i < dims / 2; i++)
+          frequencies.push_back(std::pow(10000.0, -2.0 * i / dims));
+        const RopeTable rope(frequencies, 64, neighbours);
+        Cache cache(g, 3);
+        const int64_t width = (heads + 2 * kv_heads) * dim;
+        std::vector<float> qkv = reference::random_floats(width, random), q(heads * dim);
+        const std::vector<int32_t> blocks = {2, 0, 1};
+        Stream stream(1, Isa::portable);
+        const AttentionBatch batch(g, {{blocks.data(), 0, position, 1}}, 1);
+        ops::rope_store(stream, Tensor(q.data(), DType::f32, {1, heads * dim}), cache.layer(),
+                        Tensor(qkv.data(), DType::f32, {1, width}), batch, rope);
+        const auto rotated = [&](int head, int d) -> double {
+          const float* x = qkv.data() + head * dim;
+          if (d >= dims) return double(x[d]);
+          const int pair = neighbours ? d / 2 : d % (dims / 2);
+          const bool second = neighbours ? d % 2 == 1 : d >= dims / 2;
+          const double a = double(x[neighbours ? 2 * pair : pair]);
+          const double b = double(x[neighbours ? 2 * pair + 1 : pair + dims / 2]);
+          const double angle = position * frequencies[size_t(pair)];
+          return second ? b * std::cos(angle) + a * std::sin(angle)
+                        : a * std::cos(angle) - b * std::sin(angle);
+        };
+        for (int i = 0; i < heads * dim; i++)
+          ASSERT_NEAR(q[size_t(i)], rotated(i / dim, i % dim), 1e-6);
+        // Position 37 is slot 5 of the third block, whose id is 1.
+        const std::byte* chunk = cache.bytes().data() + g.block_bytes();
+        const auto element = [&](const std::byte* plane, int i) {
+          if (type == DType::f32) return reinterpret_cast<const float*>(plane)[i];
+          const uint16_t bits = reinterpret_cast<const uint16_t*>(plane)[i];
+          return type == DType::f16 ? half_to_float(bits) : bf16_to_float(bits);
+        };
+        const double relative = type == DType::f32 ? 1e-6 : type == DType::f16 ? 6e-4 : 5e-3;
+        for (int d = 0; d < dim; d++) {
+          const double k = rotated(heads, d);
+          EXPECT_NEAR(element(chunk, d * 16 + 5), k, relative * std::fabs(k) + 1e-6);
+          EXPECT_EQ(element(chunk + g.plane_bytes(), 5 * dim + d),
+                    rounded(type, qkv[size_t((heads + 1) * dim + d)]));
+          EXPECT_TRUE(std::isnan(element(chunk, d * 16 + 4)));  // neighbours are untouched
+        }
+      }
+}
+
+TEST(RopeStore, HalfCacheSaturatesButKeepsNan) {
+  const KvGeometry g{1, 1, 8, DType::f16};
+  const RopeTable rope({}, 16, false);
+  Cache cache(g, 1);
+  std::vector<float> qkv(24, 1), q(8);
+  qkv[8] = 1e6f;
+  qkv[9] = -1e6f;
+  qkv[10] = kNan;
+  const int32_t block = 0;
+  Stream stream(1, Isa::portable);
+  const AttentionBatch batch(g, {{&block, 0, 0, 1}}, 1);
+  ops::rope_store(stream, Tensor(q.data(), DType::f32, {1, 8}), cache.layer(),
+                  Tensor(qkv.data(), DType::f32, {1, 24}), batch, rope);
+  const auto* k = reinterpret_cast<const uint16_t*>(cache.bytes().data());
+  EXPECT_EQ(half_to_float(k[0]), 65504);
+  EXPECT_EQ(half_to_float(k[16]), -65504);
+  EXPECT_TRUE(std::isnan(half_to_float(k[32])));
+  EXPECT_EQ(half_to_float(k[48]), 1);
+}
+
+}  // namespace
+}  // namespace cohort
