@@ -11,7 +11,7 @@
 namespace cohort {
 namespace {
 
-constexpr Duration kSpin = std::chrono::microseconds(50);
+constexpr Duration kSpin = std::chrono::microseconds(4);
 constexpr Duration kYield = std::chrono::milliseconds(1);
 constexpr Duration kSleep = std::chrono::microseconds(30);
 constexpr int kMaxTextBytes = 16 << 20;
