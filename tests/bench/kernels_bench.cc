@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Speed of the kernels on shapes of real models. All layers' weights are distinct memory, as in a
+// model: going round one matrix would measure a cache.
+//   kernels_bench --benchmark_filter=Products
+#include <benchmark/benchmark.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "base/half.h"
+#include "kernels/ops.h"
+
+namespace cohort {
+namespace {
+
+// Blocks of any bytes with small scales; the speed does not depend on values.
+Matrix random_matrix(Stream& stream, DType type, int64_t rows, int64_t columns) {
+  Matrix m(columns, 0);
+  std::mt19937 random(1);
+  const Status status =
+      m.add_part(stream, type, rows, [&](int64_t begin, int64_t end, std::byte* out) {
+        const int64_t bytes = bytes_of(type, (end - begin) * columns);
+        for (int64_t i = 0; i < bytes; i++) out[i] = std::byte(random() & 15);
+        return Status();
+      });
+  COHORT_CHECK_MSG(status.ok(), status.to_string());
+  return m;
+}
+
+struct Shape {
+  int64_t hidden, qkv, ffn, vocab, layers;
+};
+constexpr Shape kSmall{576, 960, 1536, 49152, 30};  // SmolLM2-135M
+
+// All matrix products of a step: q4_1 layers with a q8_0 head, and what type it is asked for.
+struct Products {
+  Products(Stream& s, const Shape& shape, DType layer_type, DType head_type, int64_t rows)
+      : stream(s),
+        shape(shape),
+        head(random_matrix(s, head_type, shape.vocab, shape.hidden)),
+        narrow(rows, shape.hidden, ActivationMode::int8),
+        wide(rows, shape.ffn, ActivationMode::int8),
+        x(size_t(rows * shape.ffn), 0.5f),
+        y(size_t(rows * std::max(2 * shape.ffn, shape.vocab))),
+        rows(rows) {
+    for (int64_t i = 0; i < shape.layers; i++) {
+      matrices.push_back(random_matrix(s, layer_type, shape.qkv, shape.hidden));
+      matrices.push_back(random_matrix(s, layer_type, shape.hidden, shape.hidden));
+      matrices.push_back(random_matrix(s, layer_type, 2 * shape.ffn, shape.hidden));
+      matrices.push_back(random_matrix(s, layer_type, shape.hidden, shape.ffn));
+    }
+  }
+  void multiply(const Matrix& w, int64_t count) {
+    Activations& a = w.columns() == shape.ffn ? wide : narrow;
+    ops::prepare(stream, a, Tensor(x.data(), DType::f32, {count, w.columns()}));
+    const UnitRange whole{0, 1};
+    ops::matmul(stream, Tensor(y.data(), DType::f32, {1, count, w.rows()}), a, w, {&whole, 1});
+  }
+  void step() {
+    for (const Matrix& w : matrices) multiply(w, rows);
+    multiply(head, 1);
+  }
+  int64_t bytes() const {
+    int64_t n = head.packed_bytes();
+    for (const Matrix& w : matrices) n += w.packed_bytes();
+    return n;
+  }
+
+  Stream& stream;
+  Shape shape;
+  std::vector<Matrix> matrices;
+  Matrix head;
+  Activations narrow, wide;
+  std::vector<float> x, y;
+  int64_t rows;
+};
+
+void products(benchmark::State& state, DType type, DType head) {
+  Stream stream(int(state.range(1)), detect_isa());
+  Products p(stream, kSmall, type, head, state.range(0));
+  for (auto _ : state) p.step();
+  state.SetItemsProcessed(state.iterations() * state.range(0));  // items a second: tokens
+  state.SetBytesProcessed(state.iterations() * p.bytes());
+}
+BENCHMARK_CAPTURE(products, Products_q4_1, DType::q4_1, DType::q8_0)
+    ->ArgsProduct({{1, 2, 4, 8, 32, 128}, {1, 2}})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(products, Products_q8_0, DType::q8_0, DType::q8_0)
+    ->ArgsProduct({{1, 8, 128}, {2}})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(products, Products_q4_k, DType::q4_k, DType::q6_k)
+    ->ArgsProduct({{1, 8, 128}, {2}})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(products, Products_bf16, DType::bf16, DType::bf16)
+    ->ArgsProduct({{1, 8, 128}, {2}})
+    ->UseRealTime();
+
+// One layer of decode over `context` keys for `sequences` sequences.
+void attention(benchmark::State& state) {
+  const KvGeometry g{9, 3, 64, DType::f16};
+  const int context = int(state.range(0)), sequences = int(state.range(1));
+  Stream stream(2, detect_isa());
+  const int per_sequence = context / kBlockTokens + 1;
+  Buffer memory(size_t(sequences * per_sequence) * g.block_bytes());
+  std::vector<int32_t> blocks(size_t(sequences * per_sequence));
+  for (size_t i = 0; i < blocks.size(); i++) blocks[i] = int32_t(blocks.size() - 1 - i);
+  std::vector<AttentionEntry> entries;
+  for (int s = 0; s < sequences; s++)
+    entries.push_back({blocks.data() + s * per_sequence, s, context, 1});
+  const AttentionBatch batch(g, entries, 2);
+  std::vector<float> q(size_t(sequences) * 576, 0.1f), out(q.size());
+  const Tensor q_tensor(q.data(), DType::f32, {sequences, 576});
+  const Tensor out_tensor(out.data(), DType::f32, {sequences, 576});
+  for (auto _ : state) ops::attention(stream, out_tensor, q_tensor, {memory.data(), g}, batch);
+  state.SetBytesProcessed(state.iterations() * sequences * int64_t(per_sequence) *
+                          int64_t(g.block_bytes()));
+}
+BENCHMARK(attention)->ArgsProduct({{128, 1024, 4096}, {1, 8}})->UseRealTime();
+
+void sampling(benchmark::State& state, SamplingParams params) {
+  Stream stream(2, detect_isa());
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 3);
+  std::vector<float> logits(size_t(kSmall.vocab));
+  for (float& x : logits) x = normal(random);
+  const SampleRow row{&params, {}, {}};
+  SampledToken out;
+  for (auto _ : state)
+    ops::sample(stream, {&out, 1}, Tensor(logits.data(), DType::f32, {1, kSmall.vocab}), {&row, 1});
+}
+SamplingParams with(float temperature, int top_k, float top_p) {
+  SamplingParams p;
+  p.temperature = temperature;
+  p.top_k = top_k;
+  p.top_p = top_p;
+  return p;
+}
+BENCHMARK_CAPTURE(sampling, greedy, with(0, 0, 1));
+BENCHMARK_CAPTURE(sampling, temperature, with(0.8f, 0, 1));
+BENCHMARK_CAPTURE(sampling, top_k, with(0.8f, 40, 1));
+BENCHMARK_CAPTURE(sampling, top_p, with(0.8f, 0, 0.95f));
+
+void norm_and_silu(benchmark::State& state) {
+  Stream stream(2, detect_isa());
+  std::vector<float> x(3072, 0.5f), out(1536), weight(576, 1.0f);
+  for (auto _ : state) {
+    ops::rms_norm(stream, Tensor(out.data(), DType::f32, {1, 576}),
+                  Tensor(x.data(), DType::f32, {1, 576}), Tensor(weight.data(), DType::f32, {576}),
+                  1e-5f);
+    ops::silu_mul(stream, Tensor(out.data(), DType::f32, {1, 1536}),
+                  Tensor(x.data(), DType::f32, {1, 3072}));
+  }
+}
+BENCHMARK(norm_and_silu);
+
+}  // namespace
+}  // namespace cohort
+
+BENCHMARK_MAIN();

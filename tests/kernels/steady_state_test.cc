@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step that resembles an earlier one takes no memory.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "kernels/ops.h"
+#include "tests/kernels/reference.h"
+#include "tests/kernels/streams.h"
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}
+
+void* operator new(size_t size) {
+  allocations++;
+  if (void* p = std::malloc(size)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace cohort {
+namespace {
+
+// Every op once, as a layer and the head use them, in a model of nothing but one layer.
+class Layer {
+ public:
+  Layer(Stream& stream, ActivationMode mode)
+      : stream_(stream), random_(1), activations_(kRows, kHidden, mode) {
+    const auto w = [&](DType type, int64_t rows) {
+      return reference::random_weights(type, rows, kHidden, random_);
+    };
+    const reference::Weights q = w(DType::q4_1, 128), k = w(DType::q8_0, 64),
+                             v = w(DType::q6_k, 64);
+    const reference::Weights gate_up = w(DType::q4_0, 2 * kHidden), table = w(DType::q8_0, kVocab);
+    qkv_ = reference::pack(stream, 0, {&q, &k, &v});
+    gate_up_ = reference::pack(stream, 256, {&gate_up});
+    table_ = reference::pack(stream, 0, {&table});
+    memory_.resize(4 * geometry_.block_bytes());
+    params_.top_k = 40;
+    params_.top_p = 0.9f;
+    params_.min_p = 0.01f;
+    params_.repetition_penalty = 1.1f;
+  }
+
+  void step(const AttentionBatch& batch) {
+    const Tensor x = view(x_, kRows, kHidden), out = view(out_, kRows, kHidden);
+    ops::embedding(stream_, x, table_, Tensor(ids_, DType::i32, {kRows}), 0);
+    ops::rms_norm(stream_, out, x, Tensor(norm_, DType::f32, {kHidden}), 1e-5f);
+    ops::prepare(stream_, activations_, out);
+    const UnitRange whole{0, 1};
+    ops::matmul(stream_, Tensor(qkv_out_, DType::f32, {1, kRows, 256}), activations_, qkv_,
+                {&whole, 1});
+    const KvLayer kv{memory_.data(), geometry_};
+    const Tensor q = view(q_, kRows, 128), attended = view(attended_, kRows, 128);
+    ops::rope_store(stream_, q, kv, view(qkv_out_, kRows, 256), batch, rope_);
+    ops::attention(stream_, attended, q, kv, batch);
+    ops::add(stream_, view(x_, 1, 128), view(attended_, 1, 128));
+    const UnitRange units{0, kHidden / 256};
+    ops::matmul(stream_, Tensor(wide_, DType::f32, {1, kRows, 2 * kHidden}), activations_, gate_up_,
+                {&units, 1});
+    ops::silu_mul(stream_, out, view(wide_, kRows, 2 * kHidden));
+    int32_t errors[kRows] = {-1, -1, -1};
+    ops::find_not_finite(stream_, errors, out, 1);
+    const int64_t last[] = {kRows - 1};
+    ops::gather_rows(stream_, view(x_, 1, kHidden), out, last);
+    ops::prepare(stream_, activations_, view(x_, 1, kHidden));
+    ops::matmul(stream_, Tensor(logits_, DType::f32, {1, 1, kVocab}), activations_, table_,
+                {&whole, 1});
+    SampledToken token;
+    const SampleRow row{&params_, {}, {}};
+    ops::sample(stream_, {&token, 1}, view(logits_, 1, kVocab), {&row, 1});
+  }
+
+  static constexpr int64_t kRows = 3, kHidden = 512, kVocab = 1000;
+  KvGeometry geometry_{4, 2, 32, DType::f16};
+  SamplingParams params_;
+
+ private:
+  static Tensor view(float* p, int64_t rows, int64_t columns) {
+    return Tensor(p, DType::f32, {rows, columns});
+  }
+
+  Stream& stream_;
+  std::mt19937 random_;
+  Activations activations_;
+  Matrix qkv_, gate_up_, table_;
+  RopeTable rope_{{1, 0.5, 0.25}, 64, true};
+  std::vector<std::byte> memory_;
+  int32_t ids_[kRows] = {1, 999, 5};
+  float norm_[kHidden] = {1, 2}, x_[kRows * kHidden], out_[kRows * kHidden], q_[kRows * 128];
+  float qkv_out_[kRows * 256], attended_[kRows * 128], wide_[kRows * 2 * kHidden];
+  float logits_[kVocab];
+};
+
+TEST(SteadyState, AStepAllocatesNothing) {
+  for (Isa isa : isas())
+    for (ActivationMode mode : {ActivationMode::int8, ActivationMode::f32}) {
+      Stream stream(2, isa);
+      const auto layer = std::make_unique<Layer>(stream, mode);
+      const int32_t blocks[] = {3, 1};
+      const AttentionBatch batch(layer->geometry_, {{blocks, 0, 4, 3}}, 2);
+      layer->step(batch);
+      const int64_t before = allocations;
+      EXPECT_GT(before, 0);  // they are counted
+      layer->step(batch);
+      EXPECT_EQ(allocations, before);
+    }
+}
+
+}  // namespace
+}  // namespace cohort
