@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/frame_pool.h"
 
 namespace cohort {
 
@@ -18,6 +19,9 @@ class [[nodiscard]] Task {
   struct promise_type {
     std::coroutine_handle<> awaiter;
     std::exception_ptr error;
+
+    static void* operator new(size_t bytes) { return take_frame(bytes); }
+    static void operator delete(void* frame, size_t bytes) { release_frame(frame, bytes); }
 
     Task get_return_object() {
       return Task(std::coroutine_handle<promise_type>::from_promise(*this));

@@ -29,7 +29,7 @@ class RankLoop {
         watchdog_(rank.step_timeout(),
                   {.progress = [&rank] { return rank.progress(); },
                    .report = [&link](const Progress& p) { link.set_progress(p); },
-                   .stalled = [this](const Status& why) { fail(why); },
+                   .stalled = [this](const Status& why) { fail(named(why)); },
                    .hopeless = [end_process] { end_process(kExitRankFailed); }}),
         reader_([this] { read(); }) {}
 
@@ -71,9 +71,9 @@ class RankLoop {
 
   void take(const std::string& payload) {
     Result<StepPlan> plan = decode_step_plan(payload);
-    if (!plan.ok()) return fail(plan.status());
+    if (!plan.ok()) return fail(named(plan.status()));
     if (!plans_.push(std::move(*plan)))
-      fail(internal_error("the leader sent more plans ahead of results than agreed"));
+      fail(named(internal_error("the leader sent more plans ahead of results than agreed")));
   }
 
   void leader_gone(const Status& why) {
@@ -84,14 +84,16 @@ class RankLoop {
     stop(why);
   }
 
+  Status named(const Status& why) const {
+    return why.annotate(concat("rank ", rank_.rank(), " on ", rank_.host()));
+  }
+
   // Any thread; the first failure is the one that is told.
   void fail(const Status& why) {
     int expected = kExitDone;
     if (exit_code_.compare_exchange_strong(expected, kExitRankFailed)) {
-      const std::string text =
-          concat("rank ", rank_.rank(), " on ", rank_.host(), ": ", why.message());
-      log_error(text);
-      (void)link_.send(FrameType::error, text);  // if the leader lives, it should know why
+      log_error(why.to_string());
+      (void)link_.send(FrameType::error, why.message());  // if the leader lives, it should know why
     }
     stop(why);
   }

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole replica in one process: the leader's rank group, control links and rank loops.
+#include "worker/rank_group.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "tests/support/replay.h"
+#include "tests/support/spawn_ranks.h"
+#include "tests/support/tiny_checkpoint.h"
+#include "tests/worker/requests.h"
+
+namespace cohort::testing {
+namespace {
+
+constexpr ControlTimes kTimes{.heartbeat = std::chrono::milliseconds(50),
+                              .lease = std::chrono::milliseconds(1500)};
+constexpr Duration kStart = std::chrono::seconds(20);
+
+void never(int exit_code) { ADD_FAILURE() << "the process would end with " << exit_code; }
+
+std::unique_ptr<Rank> load_tiny(World& world, const ReplicaOptions& options) {
+  TinyCheckpoint checkpoint(tiny_model(DType::q4_1));
+  return require_ok(Rank::load(world, checkpoint, options, {}));
+}
+
+// The leader's side and the others', as a worker process does it. leader may end the hub early.
+void run_replica(const ReplicaOptions& options,
+                 const std::function<void(Rank&, std::unique_ptr<ControlHub>&)>& leader,
+                 const std::function<void(Rank&, std::unique_ptr<ControlLink>)>& other) {
+  spawn_ranks(options.layout.ranks(), [&](World& world) {
+    std::unique_ptr<ControlHub> hub;
+    if (world.rank() == 0) hub = require_ok(ControlHub::listen("127.0.0.1", kTimes));
+    const auto addresses = require_ok(world.exchange(hub ? hub->address() : "", kStart));
+    std::unique_ptr<ControlLink> link;
+    if (hub)
+      require_ok(hub->accept(world.size(), kStart));
+    else
+      link = require_ok(
+          ControlLink::connect(addresses[0], world.rank(), world.host(), kTimes, kStart));
+    const auto rank = load_tiny(world, options);
+    if (hub)
+      leader(*rank, hub);
+    else
+      other(*rank, std::move(link));
+  });
+}
+
+std::vector<StepPlan> some_plans(const StepLimits& limits) {
+  return make_schedule(mixed_requests(), limits, {}).plans;
+}
+
+// Keeps as many plans in flight as the limits allow.
+std::vector<StepResult> drive(RankGroup& group, const std::vector<StepPlan>& plans) {
+  std::vector<StepResult> results;
+  for (size_t sent = 0; results.size() < plans.size();) {
+    if (sent < plans.size() && sent - results.size() < size_t(group.limits().in_flight))
+      require_ok(group.submit(plans[sent++]));
+    else
+      results.push_back(require_ok(group.next_result()));
+  }
+  return results;
+}
+
+void expect_same(const std::vector<StepResult>& a, const std::vector<StepResult>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); i++) {
+    EXPECT_EQ(a[i].step, b[i].step);
+    EXPECT_EQ(a[i].slots, b[i].slots);
+  }
+}
+
+TEST(RankGroupTest, ALoneRankNeedsNoHub) {
+  spawn_ranks(1, [](World& world) {
+    const auto rank = load_tiny(world, tiny_options());
+    RankGroup group(*rank, nullptr, never);
+    const auto plans = some_plans(group.limits());
+    expect_same(drive(group, plans),
+                run_plans([] { return std::make_shared<TinyCheckpoint>(tiny_model(DType::q4_1)); },
+                          tiny_options(), plans));
+    EXPECT_FALSE(group.has_result());
+    EXPECT_FALSE(group.next_result().ok());  // nothing was asked
+  });
+}
+
+TEST(RankGroupTest, E09_PlansGoToAllRanksAndResultsComeBackInOrder) {
+  for (const auto& [tp, pp] : {std::pair(2, 1), std::pair(1, 2), std::pair(2, 2)}) {
+    std::vector<StepResult> results;
+    std::vector<StepPlan> plans;
+    run_replica(
+        tiny_options(tp, pp),
+        [&](Rank& rank, std::unique_ptr<ControlHub>& hub) {
+          RankGroup group(rank, hub.get(), never);
+          EXPECT_EQ(group.limits().in_flight, rank.mesh().pp() + 1);
+          plans = some_plans(group.limits());
+          results = drive(group, plans);
+          EXPECT_TRUE(group.failure().ok());
+        },
+        [](Rank& rank, std::unique_ptr<ControlLink> link) {
+          EXPECT_EQ(run_rank_loop(rank, *link, never), kExitDone);
+        });
+    expect_same(results,
+                run_plans([] { return std::make_shared<TinyCheckpoint>(tiny_model(DType::q4_1)); },
+                          tiny_options(), plans));
+  }
+}
+
+TEST(RankGroupTest, E03_ARankThatDiesEndsTheReplicaWithItsName) {
+  const TimePoint started = std::chrono::steady_clock::now();
+  run_replica(
+      tiny_options(2),
+      [&](Rank& rank, std::unique_ptr<ControlHub>& hub) {
+        RankGroup group(rank, hub.get(), never);
+        // The loss may be noticed before the plan is on its way, or only while it runs.
+        Status status = group.submit(some_plans(group.limits())[0]);
+        if (status.ok()) status = group.next_result().status();
+        ASSERT_FALSE(status.ok());
+        EXPECT_NE(status.message().find("rank 1"), std::string::npos) << status.message();
+        EXPECT_FALSE(group.submit(some_plans(group.limits())[1]).ok());
+      },
+      [](Rank&, std::unique_ptr<ControlLink> link) {
+        (void)link->next(kStart);
+        link.reset();  // the connection closes, as that of a killed process does
+      });
+  EXPECT_LT(seconds(std::chrono::steady_clock::now() - started), 8);
+}
+
+TEST(RankGroupTest, E04_ARankThatHangsIsNamedWithTheCollectiveAndTheLayer) {
+  ReplicaOptions options = tiny_options(2);
+  options.step_timeout = std::chrono::milliseconds(400);
+  run_replica(
+      options,
+      [&](Rank& rank, std::unique_ptr<ControlHub>& hub) {
+        RankGroup group(rank, hub.get(), never);
+        require_ok(group.submit(some_plans(group.limits())[0]));
+        const auto result = group.next_result();
+        ASSERT_FALSE(result.ok());
+        const std::string& message = result.status().message();
+        EXPECT_NE(message.find("rank 0 on"), std::string::npos) << message;
+        EXPECT_NE(message.find("all-reduce tp"), std::string::npos) << message;
+      },
+      [](Rank&, std::unique_ptr<ControlLink> link) {
+        // Alive, with heartbeats, but it never computes.
+        while (link->next(std::chrono::milliseconds(100)).ok()) {
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+      });
+}
+
+TEST(RankGroupTest, E05_RanksEndWhenTheLeaderIsGone) {
+  run_replica(
+      tiny_options(2), [](Rank&, std::unique_ptr<ControlHub>& hub) { hub.reset(); },
+      [](Rank& rank, std::unique_ptr<ControlLink> link) {
+        const TimePoint started = std::chrono::steady_clock::now();
+        EXPECT_EQ(run_rank_loop(rank, *link, never), kExitLeaderGone);
+        EXPECT_LT(seconds(std::chrono::steady_clock::now() - started), 5);
+      });
+}
+
+TEST(RankGroupTest, E21_APlanThatDiffersBetweenRanksIsAnError) {
+  run_replica(
+      tiny_options(2),
+      [](Rank& rank, std::unique_ptr<ControlHub>& hub) {
+        auto plans = some_plans(rank.limits());
+        require_ok(hub->broadcast(FrameType::plan, encode(plans[1])));
+        const auto frame = require_ok(hub->next(std::chrono::seconds(5)));
+        EXPECT_EQ(frame.type, FrameType::error);
+        EXPECT_NE(frame.payload.find("rank 1"), std::string::npos) << frame.payload;
+      },
+      [](Rank& rank, std::unique_ptr<ControlLink> link) {
+        EXPECT_EQ(run_rank_loop(rank, *link, never), kExitRankFailed);
+      });
+}
+
+}  // namespace
+}  // namespace cohort::testing

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/support/replay.h"
+#include "tests/support/spawn_ranks.h"
+#include "tests/support/tiny_checkpoint.h"
+#include "worker/rank.h"
+
+namespace cohort::testing {
+namespace {
+
+// What the ranks say, and how many bytes they read together.
+struct Loaded {
+  std::vector<Status> statuses;
+  std::vector<StepLimits> limits;
+  int64_t bytes_read = 0, total = 0, packed = 0;
+};
+
+Loaded load_all(int ranks, const std::function<ReplicaOptions(int rank)>& options,
+                const TinyModel& model) {
+  Loaded loaded;
+  loaded.statuses.resize(size_t(ranks));
+  loaded.limits.resize(size_t(ranks));
+  std::mutex mutex;
+  spawn_ranks(ranks, [&](World& world) {
+    TinyCheckpoint checkpoint(model);
+    auto rank = Rank::load(world, checkpoint, options(world.rank()), {});
+    const std::lock_guard lock(mutex);
+    const size_t r = size_t(world.rank());
+    loaded.statuses[r] = rank.status();
+    loaded.bytes_read += checkpoint.bytes_read();
+    loaded.total = checkpoint.total_weight_bytes();
+    if (!rank.ok()) return;
+    loaded.limits[r] = (*rank)->limits();
+    loaded.packed += (*rank)->weight_bytes();
+  });
+  return loaded;
+}
+
+TEST(RankLoadTest, E25_AllRanksTogetherReadTheCheckpointOnce) {
+  for (const bool tied : {true, false})
+    for (const auto& [tp, pp] :
+         {std::pair(1, 1), std::pair(2, 1), std::pair(1, 3), std::pair(3, 2)}) {
+      SCOPED_TRACE(concat("tp ", tp, " pp ", pp, " tied ", tied));
+      const auto loaded = load_all(
+          tp * pp, [&, tp = tp, pp = pp](int) { return tiny_options(tp, pp); },
+          tiny_model(DType::q8_0, tied));
+      for (const Status& status : loaded.statuses) EXPECT_TRUE(status.ok()) << status.to_string();
+      EXPECT_GE(loaded.bytes_read, loaded.total);
+      EXPECT_LE(double(loaded.bytes_read), 1.1 * double(loaded.total));
+    }
+}
+
+TEST(RankLoadTest, E10_ImpossibleLayoutsSayWhatIsPossibleBeforeAnyWeightIsRead) {
+  const auto four = load_all(
+      4, [](int) { return tiny_options(4, 1); }, tiny_model(DType::q8_0));
+  for (const Status& status : four.statuses) {
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_NE(status.message().find("Possible sizes: 1 to 3"), std::string::npos)
+        << status.message();
+  }
+  EXPECT_EQ(four.bytes_read, 0);
+  const auto stages = load_all(
+      4, [](int) { return tiny_options(1, 4); }, tiny_model(DType::q8_0));
+  EXPECT_NE(stages.statuses[0].message().find("Possible: 1 to 3"), std::string::npos);
+  EXPECT_EQ(stages.bytes_read, 0);
+}
+
+TEST(RankLoadTest, E05_AFailureOfOneRankIsToldByAll) {
+  const auto options = [](int rank) {
+    ReplicaOptions options = tiny_options(2);
+    if (rank == 1) options.threads = 0;
+    return options;
+  };
+  const auto loaded = load_all(2, options, tiny_model(DType::q8_0));
+  EXPECT_EQ(loaded.statuses[1].code(), Code::kInvalidArgument);
+  EXPECT_NE(loaded.statuses[0].message().find("rank 1"), std::string::npos);
+  EXPECT_NE(loaded.statuses[0].message().find("at least 1 thread"), std::string::npos);
+}
+
+TEST(RankLoadTest, RanksThatWereStartedDifferentlyRefuse) {
+  const auto options = [](int rank) {
+    ReplicaOptions options = tiny_options(2);
+    if (rank == 1) options.kv_dtype = DType::f32;
+    return options;
+  };
+  for (const Status& status : load_all(2, options, tiny_model(DType::q8_0)).statuses) {
+    EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+    EXPECT_NE(status.message().find("started differently"), std::string::npos);
+  }
+}
+
+TEST(RankLoadTest, E06_TheSmallestPoolDecidesAndTooLittleMemoryIsRefused) {
+  // 2:1 shares: rank 0 holds 2 KV heads, rank 1 one; the same bytes give rank 0 half the blocks.
+  // A block of f16 takes 2 * 32 * 16 * 2 bytes per KV head, in each of 3 layers.
+  const int64_t head_block = 2 * 32 * 16 * 2 * 3;
+  const auto options = [&](int64_t blocks) {
+    return [=](int) {
+      ReplicaOptions options = tiny_options(2, 1, {2, 1});
+      options.kv_memory = 2 * head_block * blocks;
+      return options;
+    };
+  };
+  const auto loaded = load_all(2, options(10), tiny_model(DType::q8_0));
+  for (const StepLimits& limits : loaded.limits) EXPECT_EQ(limits.blocks, 10);
+  const auto refused = load_all(2, options(5), tiny_model(DType::q8_0));  // 96 positions need 6
+  EXPECT_EQ(refused.statuses[0].code(), Code::kResourceExhausted);
+  EXPECT_NE(refused.statuses[1].message().find("rank 0"), std::string::npos)
+      << refused.statuses[1].message();
+  EXPECT_EQ(refused.bytes_read, 0);
+}
+
+TEST(RankLoadTest, TheDefaultPoolHoldsEverySlot) {
+  const auto loaded = load_all(
+      1, [](int) { return tiny_options(); }, tiny_model(DType::q8_0));
+  EXPECT_EQ(loaded.limits[0].blocks, 6 * 6);  // 6 slots of 96 positions
+}
+
+TEST(RankLoadTest, AWorldOfTheWrongSizeIsRefused) {
+  const auto loaded = load_all(
+      2, [](int) { return tiny_options(3); }, tiny_model(DType::q8_0));
+  EXPECT_NE(loaded.statuses[0].message().find("needs 3 ranks; 2 were started"), std::string::npos)
+      << loaded.statuses[0].message();
+}
+
+}  // namespace
+}  // namespace cohort::testing
