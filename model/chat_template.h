@@ -29,7 +29,7 @@ struct TemplateInputs {
   const nlohmann::ordered_json& messages;  // array of {"role", "content", ...}
   const nlohmann::ordered_json* tools = nullptr;
   bool add_generation_prompt = true;
-  std::string bos_token, eos_token;
+  std::string bos_token = {}, eos_token = {};
   // Further variables ("enable_thinking", "documents"): an object, or null.
   const nlohmann::ordered_json* extra = nullptr;
   std::optional<std::time_t> now = std::nullopt;  // what strftime_now shows; else the clock
