@@ -96,11 +96,35 @@ BENCHMARK_CAPTURE(products, Products_bf16, DType::bf16, DType::bf16)
     ->ArgsProduct({{1, 8, 128}, {2}})
     ->UseRealTime();
 
+// One matrix over and over: what the kernel does when memory is no limit.
+void cached(benchmark::State& state, DType type) {
+  Stream stream(1, detect_isa());
+  const Matrix w = random_matrix(stream, type, 576, 512);
+  const int64_t rows = state.range(0);
+  Activations a(rows, 512, ActivationMode::int8);
+  std::vector<float> x(size_t(rows * 512), 0.5f), y(size_t(rows * 576));
+  ops::prepare(stream, a, Tensor(x.data(), DType::f32, {rows, 512}));
+  const UnitRange whole{0, 1};
+  for (auto _ : state)
+    ops::matmul(stream, Tensor(y.data(), DType::f32, {1, rows, 576}), a, w, {&whole, 1});
+  state.SetBytesProcessed(state.iterations() * w.packed_bytes());
+  state.SetItemsProcessed(state.iterations() * rows * 576 * 512 * 2);  // operations
+}
+BENCHMARK_CAPTURE(cached, q4_0, DType::q4_0)->Arg(1)->Arg(4)->Arg(16);
+BENCHMARK_CAPTURE(cached, q4_1, DType::q4_1)->Arg(1)->Arg(4)->Arg(16);
+BENCHMARK_CAPTURE(cached, q8_0, DType::q8_0)->Arg(1)->Arg(4)->Arg(16);
+BENCHMARK_CAPTURE(cached, q5_0, DType::q5_0)->Arg(1)->Arg(4)->Arg(16);
+BENCHMARK_CAPTURE(cached, q4_k, DType::q4_k)->Arg(1)->Arg(4)->Arg(16);
+BENCHMARK_CAPTURE(cached, q6_k, DType::q6_k)->Arg(1)->Arg(4)->Arg(16);
+BENCHMARK_CAPTURE(cached, bf16, DType::bf16)->Arg(1)->Arg(4)->Arg(16);
+BENCHMARK_CAPTURE(cached, f32, DType::f32)->Arg(1)->Arg(4)->Arg(16);
+
 // One layer of decode over `context` keys for `sequences` sequences.
 void attention(benchmark::State& state) {
   const KvGeometry g{9, 3, 64, DType::f16};
   const int context = int(state.range(0)), sequences = int(state.range(1));
-  Stream stream(2, detect_isa());
+  const int threads = int(state.range(2));
+  Stream stream(threads, detect_isa());
   const int per_sequence = context / kBlockTokens + 1;
   Buffer memory(size_t(sequences * per_sequence) * g.block_bytes());
   std::vector<int32_t> blocks(size_t(sequences * per_sequence));
@@ -108,7 +132,7 @@ void attention(benchmark::State& state) {
   std::vector<AttentionEntry> entries;
   for (int s = 0; s < sequences; s++)
     entries.push_back({blocks.data() + s * per_sequence, s, context, 1});
-  const AttentionBatch batch(g, entries, 2);
+  const AttentionBatch batch(g, entries, threads);
   std::vector<float> q(size_t(sequences) * 576, 0.1f), out(q.size());
   const Tensor q_tensor(q.data(), DType::f32, {sequences, 576});
   const Tensor out_tensor(out.data(), DType::f32, {sequences, 576});
@@ -116,7 +140,7 @@ void attention(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * sequences * int64_t(per_sequence) *
                           int64_t(g.block_bytes()));
 }
-BENCHMARK(attention)->ArgsProduct({{128, 1024, 4096}, {1, 8}})->UseRealTime();
+BENCHMARK(attention)->ArgsProduct({{128, 1024, 4096}, {1, 8}, {1, 2}})->UseRealTime();
 
 void sampling(benchmark::State& state, SamplingParams params) {
   Stream stream(2, detect_isa());
