@@ -59,7 +59,7 @@ Value join_filter(Interpreter& interpreter, const Value& value, const Arguments&
   const Parameters given("join", arguments, {"d", "attribute"});
   Budget& budget = interpreter.budget();
   std::vector<TextPtr> parts;
-  for (const Value& item : iterate(value, budget)->items) {
+  for (const SequencePtr held = iterate(value, budget); const Value& item : held->items) {
     parts.push_back(to_text(attribute_of(interpreter, item, given[1]), budget));
   }
   const TextPtr separator = given[0] ? to_text(*given[0], budget) : make_text("");
@@ -135,7 +135,8 @@ Value unique(Interpreter& interpreter, const Value& value, const Arguments& argu
   const Parameters given("unique", arguments, {"case_sensitive", "attribute"});
   std::unordered_set<std::string> seen;
   std::vector<Value> result;
-  for (const Value& item : iterate(value, interpreter.budget())->items) {
+  for (const SequencePtr held = iterate(value, interpreter.budget());
+       const Value& item : held->items) {
     interpreter.budget().step();
     const Value key = sort_key(attribute_of(interpreter, item, given[1]), given.truthy(0, false),
                                interpreter.budget());
@@ -160,7 +161,8 @@ Value batch(Interpreter& interpreter, const Value& value, const Arguments& argum
   const Parameters given("batch", arguments, {"linecount", "fill_with"}, 1);
   const int64_t size = given.integer(0, 0);
   std::vector<Value> result, row;
-  for (const Value& item : iterate(value, interpreter.budget())->items) {
+  for (const SequencePtr held = iterate(value, interpreter.budget());
+       const Value& item : held->items) {
     interpreter.budget().step();
     if (static_cast<int64_t>(row.size()) == size) {
       result.push_back(make_sequence(Flavor::kList, std::exchange(row, {})));
@@ -223,7 +225,8 @@ Value sum(Interpreter& interpreter, const Value& value, const Arguments& argumen
   const Parameters given("sum", arguments, {"attribute", "start"});
   Value total = given[1] ? *given[1] : Value(int64_t{0});
   if (total.is_text()) fail("sum() can't sum strings");
-  for (const Value& item : iterate(value, interpreter.budget())->items) {
+  for (const SequencePtr held = iterate(value, interpreter.budget());
+       const Value& item : held->items) {
     total = binary(BinaryOperator::kAdd, total, attribute_of(interpreter, item, given[0]),
                    interpreter.budget());
   }

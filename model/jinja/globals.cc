@@ -57,7 +57,8 @@ std::shared_ptr<Dict> dict_of(Interpreter& interpreter, const Arguments& argumen
       interpreter.budget().step(static_cast<int64_t>((*dict)->entries.size()));
       *result = **dict;
     } else {
-      for (const Value& pair : iterate(source, interpreter.budget())->items) {
+      for (const SequencePtr held = iterate(source, interpreter.budget());
+           const Value& pair : held->items) {
         const SequencePtr parts = iterate(pair, interpreter.budget());
         if (parts->items.size() != 2) fail("dict() needs pairs of keys and values");
         result->set(parts->items[0], parts->items[1]);

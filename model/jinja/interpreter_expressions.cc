@@ -97,7 +97,8 @@ Arguments Interpreter::evaluate(const CallArguments& node, const ScopePtr& scope
   Arguments arguments;
   for (const auto& value : node.positional) arguments.positional.push_back(evaluate(*value, scope));
   if (node.star) {
-    for (const Value& value : iterate(evaluate(*node.star, scope), budget_)->items) {
+    for (const SequencePtr held = iterate(evaluate(*node.star, scope), budget_);
+         const Value& value : held->items) {
       arguments.positional.push_back(value);
     }
   }

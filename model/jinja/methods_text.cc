@@ -73,7 +73,8 @@ TextPtr title_letters(const Text& text, Budget& budget) {
 Value join_method(Interpreter& interpreter, const Value& self, const Arguments& arguments) {
   const Parameters given("join", arguments, {"iterable"}, 1);
   std::vector<TextPtr> parts;
-  for (const Value& item : iterate(*given[0], interpreter.budget())->items) {
+  for (const SequencePtr held = iterate(*given[0], interpreter.budget());
+       const Value& item : held->items) {
     if (!item.is_text())
       fail(std::string("sequence item: expected str instance, ") + item.type_name() + " found");
     parts.push_back(self.text().markup ? escape_html(item.text_ptr(), interpreter.budget())

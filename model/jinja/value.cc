@@ -271,7 +271,7 @@ bool contains(const Value& container, const Value& item, Budget& budget) {
     return container.text().bytes.find(item.text().bytes) != std::string::npos;
   }
   if (const auto* map = container.dict()) return (*map)->find(item) != nullptr;
-  for (const Value& candidate : iterate(container, budget)->items) {
+  for (const SequencePtr held = iterate(container, budget); const Value& candidate : held->items) {
     if (equal(candidate, item, budget)) return true;
   }
   return false;

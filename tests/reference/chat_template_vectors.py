@@ -48,7 +48,10 @@ class Cohort:
     def render(self, request):
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
+        answer = self.process.stdout.readline()
+        if not answer:
+            sys.exit(f"the program ended with {self.process.wait()} on {json.dumps(request)[:2000]}")
+        return json.loads(answer)
 
 
 def difference(expected, got):
