@@ -2,7 +2,7 @@
 #include "tests/comm/reduction_case.h"
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 
 namespace cohort {
 
@@ -24,11 +24,13 @@ ReductionCase ReductionCase::random(std::mt19937& random, int ranks, int64_t cou
 
 // Exponents differ widely, so that another order of additions gives other bits.
 std::vector<float> ReductionCase::unit(int unit) const {
-  std::minstd_rand random(seed + uint32_t(unit) * 7919u + 1u);
   std::vector<float> values(static_cast<size_t>(count));
+  uint64_t state = (seed + uint64_t(unit)) * 0x9e3779b97f4a7c15ull + 1;
   for (float& value : values) {
-    const auto bits = uint32_t(random());
-    value = std::ldexp(float(int(bits % 20001) - 10000), int(bits >> 16 & 15) - 8);
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    const auto bits = uint32_t(state >> 32);
+    const uint32_t exponent = 119 + (bits >> 23 & 15);  // 2^-8 .. 2^7
+    value = std::bit_cast<float>((bits & 0x807fffffu) | exponent << 23);
   }
   return values;
 }
