@@ -66,8 +66,8 @@ Status SlotTable::check(const StepPlan& plan) {
     return misfit(plan, "its running checksum is wrong, so this rank has seen other plans");
   if (plan.rows() > limits_.max_rows)
     return misfit(plan, plan.rows(), " rows are more than the limit of ", limits_.max_rows);
-  // Step numbers start at 1, so a mark of this step is never there before.
-  const uint64_t freed = 2 * plan.step, named = 2 * plan.step + 1;
+  // Marks of this check alone: a plan that was refused may have left some.
+  const uint64_t freed = 2 * ++checks_, named = freed + 1;
   for (int32_t slot : plan.frees) {
     if (slot < 0 || slot >= limits_.max_slots || !at(slot).used || seen_[size_t(slot)] == freed)
       return misfit(plan, "it frees slot ", slot, ", which is not in use");

@@ -52,7 +52,8 @@ class SlotTable {
   const StepLimits limits_;
   const int64_t vocab_;
   std::vector<Slot> slots_;
-  std::vector<uint64_t> seen_;  // per slot: the step whose plan frees or names it, while checking
+  std::vector<uint64_t> seen_;  // per slot: a mark of the check that saw it freed or named
+  uint64_t checks_ = 0;
   uint64_t epoch_ = 0, step_ = 0, checksum_ = 0, lives_ = 0;
 };
 
