@@ -150,6 +150,7 @@ If Parser::parse_if() {
 For Parser::parse_for() {
   For node;
   node.target = parse_target(false);
+  if (node.target.name == "loop") fail_here("can't assign to the variable 'loop' in a for loop");
   expect_name("in");
   node.iterable = parse_tuple(false);
   const Soft soft(*this, false);

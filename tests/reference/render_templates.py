@@ -32,11 +32,11 @@ class ChatNamespace(jinja2.utils.Namespace):
         self, args = args[0], args[1:]
         values = dict(*args, **kwargs)
         for name in values:
-            self._refuse(name)
+            ChatNamespace._refuse(name)
         jinja2.utils.Namespace.__init__(self, values)
 
     def __setitem__(self, name, value):
-        self._refuse(name)
+        ChatNamespace._refuse(name)
         jinja2.utils.Namespace.__setitem__(self, name, value)
 
     @staticmethod
