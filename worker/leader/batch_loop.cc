@@ -25,6 +25,7 @@ void BatchLoop::start() {
   thread_ = std::thread([this] {
     end_ = run();
     inbox_.close();
+    ended_ = true;
   });
 }
 

@@ -2,6 +2,7 @@
 // The loop of a replica: admit what came, plan ahead, take a result, publish its tokens. It runs on
 // a thread of its own, one step ahead of the ranks, and sleeps while there is nothing to do.
 #pragma once
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -56,6 +57,7 @@ class BatchLoop {
   void start();
   // No more commands; the loop ends after the step that it waits for. Does not wait.
   void stop();
+  bool ended() const { return ended_; }
   // Until the loop has ended: OK after stop(), else what ended the replica.
   Status wait();
 
@@ -87,7 +89,8 @@ class BatchLoop {
 
   mutable std::mutex mutex_;
   LoadReport load_;  // guarded by mutex_
-  Status end_;       // written before the thread ends
+  Status end_;       // written before ended_ is
+  std::atomic<bool> ended_{false};
   std::thread thread_;
 };
 

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// cohort-worker: one rank of a replica. Exit status: 0 done, 64 wrong command line, 70 a rank
+// failed (any; the log of the leader names it), 71 the leader was lost.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "base/log.h"
+#include "worker/bounded_end.h"
+#include "worker/leader_process.h"
+#include "worker/options.h"
+#include "worker/rank.h"
+#include "worker/rank_loop.h"
+
+namespace cohort {
+namespace {
+
+// A failed rank must not wait for peers that hang: no destructors, no MPI_Finalize.
+void end_now(int code) { ::_exit(code); }
+
+// Blocked before any thread starts, so that whoever waits for them gets them.
+sigset_t block_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+// A rank other than the leader ends when the leader says so. It was told too: should the leader say
+// nothing, it ends all the same.
+void end_after_signal(sigset_t signals) {
+  std::thread([signals] {
+    int number = 0;
+    ::sigwait(&signals, &number);
+    bound_the_end(end_now);
+  }).detach();
+}
+
+// mpirun tells a process its rank, so that even the first lines of the log have it.
+std::string log_name(const std::string& replica) {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return rank == nullptr ? replica : replica + " rank " + rank;
+}
+
+Result<std::unique_ptr<World>> make_world(const WorkerOptions& options) {
+  auto world = make_mpi_world(options.communicator);
+  // A build without MPI still serves models that one process can hold.
+  if (!world.ok() && world.status().code() == Code::kUnimplemented &&
+      options.replica.layout.ranks() == 1)
+    return std::move(make_local_worlds(1)[0]);
+  return world;
+}
+
+int follow(World& world, Control& control, const WorkerOptions& options) {
+  auto rank = Rank::load(world, options.replica, [](int64_t, int64_t) {});
+  if (!rank.ok()) {
+    log_error("this rank ends: " + rank.status().to_string());
+    return kExitRankFailed;
+  }
+  return run_rank_loop(**rank, *control.link, end_now);
+}
+
+int run(const WorkerOptions& options, sigset_t signals) {
+  auto world = make_world(options);
+  if (!world.ok()) {
+    log_error(world.status().to_string());
+    return kExitRankFailed;
+  }
+  const int rank = (*world)->rank();
+  if (rank != 0) end_after_signal(signals);
+  auto control = connect_ranks(**world, options);
+  if (!control.ok()) {
+    log_error(control.status().to_string());
+    return kExitRankFailed;
+  }
+  const int code =
+      rank == 0 ? lead(**world, *control, options, end_now) : follow(**world, *control, options);
+  if (code != kExitDone) end_now(code);
+  // What is left is to leave MPI together: bounded, like everything.
+  bound_the_end(end_now);
+  control->hub.reset();
+  control->link.reset();
+  world->reset();
+  return code;
+}
+
+}  // namespace
+}  // namespace cohort
+
+int main(int argc, char** argv) {
+  using namespace cohort;
+  // mpirun's daemon is our parent: without it nobody would ever end us.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const auto options = parse_worker_options(argc, argv);
+  if (const int* code = std::get_if<int>(&options)) return *code;
+  const auto& worker = std::get<WorkerOptions>(options);
+  configure_log(log_name(worker.name), worker.log_level);
+  const int code = run(worker, block_signals());
+  if (code != kExitDone) end_now(code);
+  return code;
+}

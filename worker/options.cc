@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/options.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <map>
+
+namespace cohort {
+namespace {
+
+// A sequence may be so long unless --context says more or the model less.
+constexpr int kDefaultContext = 8192;
+
+// What the command line holds as text.
+struct Texts {
+  std::string isa, activations = "int8", kv_dtype = "f16", communicator = "auto", shares;
+  std::string log_level = "info";
+  uint64_t kv_memory = 0;
+};
+
+// "2:1" or "2,1,1".
+Result<std::vector<int>> parse_shares(const std::string& text) {
+  std::vector<int> shares;
+  for (const char *at = text.data(), *end = at + text.size(); at < end;) {
+    int share = 0;
+    const auto [next, error] = std::from_chars(at, end, share);
+    if (error != std::errc{} || share < 1 || share > 1'000'000 ||
+        (next != end && *next != ':' && *next != ',') || next + 1 == end)
+      return invalid_argument("--shares must be positive whole numbers such as 2:1, not " + text);
+    shares.push_back(share);
+    at = next == end ? end : next + 1;
+  }
+  return shares;
+}
+
+void declare_model(CLI::App& app, WorkerOptions& o, Texts& texts) {
+  app.add_option("--model", o.replica.model,
+                 "A .gguf or .safetensors file, or a Hugging Face model folder")
+      ->required();
+  app.add_option("--activations", texts.activations,
+                 "int8 (fast) or f32 (exact and slow, keeps the KV cache in f32 too)")
+      ->check(CLI::IsMember({"int8", "f32"}))
+      ->capture_default_str();
+  app.add_option("--kv-dtype", texts.kv_dtype, "Type of the KV cache: f16, bf16 or f32")
+      ->check(CLI::IsMember({"f16", "bf16", "f32"}))
+      ->capture_default_str();
+  app.add_option("--kv-memory", texts.kv_memory,
+                 "KV cache of each rank, as in 512M or 4G; 0: what --max-batch sequences of full "
+                 "length need, up to a quarter of the host's memory")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option("--context", o.replica.limits.max_context,
+                 "Positions of a sequence at most; 0: the model's, up to 8192")
+      ->check(CLI::Range(0, 1 << 24));
+  app.add_option("--max-batch", o.replica.limits.max_slots, "Sequences that run at once")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--chunk", o.replica.limits.max_rows,
+                 "Tokens of one step: longer prompts are cut into chunks")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+}
+
+void declare_shape(CLI::App& app, WorkerOptions& o, Texts& texts) {
+  app.add_option("--tp", o.replica.layout.tp, "Tensor-parallel ranks: each holds a part of layers")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--pp", o.replica.layout.pp, "Pipeline stages: each holds some of the layers")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--shares", texts.shares,
+                 "Weights of the tensor-parallel ranks, as in 2:1; shards follow them");
+  app.add_option("--threads", o.replica.threads, "Threads of this rank")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--isa", texts.isa,
+                 "Instruction set of the kernels (portable, avx2); all give the same bits");
+  app.add_option("--communicator", texts.communicator, "How ranks talk: auto, shm or mpi")
+      ->check(CLI::IsMember({"auto", "shm", "mpi"}))
+      ->capture_default_str();
+  app.add_option("--rank-host", o.rank_host,
+                 "Name or address of the leader's host that all ranks can reach; by default the "
+                 "loopback if they share a host, else its first address");
+}
+
+void declare_service(CLI::App& app, WorkerOptions& o, Texts& texts) {
+  app.add_option("--coordinator", o.coordinator, "Where the coordinator takes leaders, HOST:PORT")
+      ->required();
+  app.add_option("--name", o.name, "Name of this replica, unique among those of the coordinator")
+      ->capture_default_str();
+  app.add_option("--log-level", texts.log_level, "debug, info, warning or error")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->capture_default_str();
+  app.add_option("--record-plans", o.record_plans,
+                 "Write every step plan and result to this file, for replay");
+}
+
+Status interpret(const Texts& texts, WorkerOptions& o) {
+  ReplicaOptions& replica = o.replica;
+  if (!texts.isa.empty()) {
+    const auto isa = parse_isa(texts.isa);
+    if (!isa) return invalid_argument("--isa must be portable or avx2, not " + texts.isa);
+    replica.isa = *isa;
+  }
+  replica.activations = texts.activations == "f32" ? ActivationMode::f32 : ActivationMode::int8;
+  replica.kv_dtype = *parse_dtype(texts.kv_dtype);
+  if (texts.kv_memory > uint64_t{1} << 50)
+    return invalid_argument("--kv-memory is more than any host has");
+  replica.kv_memory = static_cast<int64_t>(texts.kv_memory);
+  if (replica.limits.max_context == 0) replica.limits.max_context = kDefaultContext;
+  COHORT_ASSIGN_OR_RETURN(replica.layout.shares, parse_shares(texts.shares));
+  if (!replica.layout.shares.empty() && int(replica.layout.shares.size()) != replica.layout.tp)
+    return invalid_argument(concat("--shares has ", replica.layout.shares.size(),
+                                   " numbers, but --tp is ", replica.layout.tp));
+  const std::map<std::string, CommunicatorKind> kinds = {{"auto", CommunicatorKind::automatic},
+                                                         {"shm", CommunicatorKind::shm},
+                                                         {"mpi", CommunicatorKind::mpi}};
+  o.communicator = kinds.at(texts.communicator);
+  o.log_level = parse_log_level(texts.log_level);
+  if (o.coordinator.rfind(':') == std::string::npos)
+    return invalid_argument("--coordinator must be HOST:PORT, not " + o.coordinator);
+  return Status::ok_status();
+}
+
+}  // namespace
+
+std::variant<WorkerOptions, int> parse_worker_options(int argc, char** argv) {
+  CLI::App app(
+      "One rank of a replica; started by mpirun, once per rank.\n"
+      "Exit status: 0 done, 64 wrong command line, 70 a rank failed, 71 the leader was lost.");
+  WorkerOptions options;
+  options.replica.limits.max_context = 0;
+  Texts texts;
+  declare_model(app, options, texts);
+  declare_shape(app, options, texts);
+  declare_service(app, options, texts);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitUsage;
+  }
+  if (const Status status = interpret(texts, options); !status.ok()) {
+    log_error(status.message());
+    return kExitUsage;
+  }
+  return options;
+}
+
+}  // namespace cohort

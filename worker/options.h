@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `cohort-worker` is started with.
+#pragma once
+#include <string>
+#include <variant>
+
+#include "base/log.h"
+#include "comm/communicator.h"
+#include "worker/replica_options.h"
+
+namespace cohort {
+
+inline constexpr int kExitUsage = 64;  // the command line is wrong: do not start it again
+
+struct WorkerOptions {
+  ReplicaOptions replica;
+  CommunicatorKind communicator = CommunicatorKind::automatic;
+  std::string coordinator;  // host:port
+  std::string name = "replica-0";
+  std::string rank_host;  // where the leader listens for its ranks; "": found out
+  LogLevel log_level = LogLevel::info;
+  std::string record_plans;  // a path; "": none
+};
+
+// The options, or the exit code after a message or help has been printed.
+std::variant<WorkerOptions, int> parse_worker_options(int argc, char** argv);
+
+}  // namespace cohort
