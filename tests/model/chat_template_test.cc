@@ -55,7 +55,9 @@ TEST(ChatTemplateTest, GivesWhatJinja2Gives) {
                                          .now = goldens["now"].get<std::time_t>()})
                     : Result<RenderedChat>(parsed.status());
     EXPECT_EQ(rendered.ok(), golden["text"].is_string()) << rendered.status().message();
-    if (rendered.ok() && golden["text"].is_string()) EXPECT_EQ(rendered->text, golden["text"]);
+    if (rendered.ok() && golden["text"].is_string()) {
+      EXPECT_EQ(rendered->text, golden["text"]);
+    }
   }
 }
 
