@@ -160,9 +160,15 @@ Result<std::unique_ptr<ControlLink>> ControlLink::connect(const std::string& add
                                                           ControlTimes times, Duration timeout) {
   const Deadline deadline = Deadline::after(timeout);
   COHORT_ASSIGN_OR_RETURN(const HubAddress hub, parse_address(address));
-  COHORT_ASSIGN_OR_RETURN(FileDescriptor socket, connect_tcp(hub.host, hub.port, deadline));
+  Result<FileDescriptor> socket = connect_tcp(hub.host, hub.port, deadline);
+  if (!socket.ok() && hub.host.starts_with("127."))
+    return Status(socket.status().code(),
+                  concat(socket.status().message(), " (from host ", host,
+                         "; that is a loopback address: for ranks on other hosts the leader must "
+                         "listen on an address that they can reach)"));
+  if (!socket.ok()) return socket.status().annotate("from host " + host);
   auto link = std::make_unique<TcpControlLink>(
-      std::move(socket), concat("the leader at ", hub.host, ":", hub.port), times);
+      std::move(*socket), concat("the leader at ", hub.host, ":", hub.port), times);
   COHORT_RETURN_IF_ERROR(link->greet({hub.secret, rank, host}, deadline));
   link->start();
   return std::unique_ptr<ControlLink>(std::move(link));

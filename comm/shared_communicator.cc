@@ -11,8 +11,8 @@
 namespace cohort {
 namespace {
 
-// A peer usually comes within a few microseconds: spin. Then leave the core to others now and then: the
-// peer may need this very core. Then sleep, and look after the peers every few milliseconds.
+// A peer usually comes within a few microseconds: spin. Then leave the core to others now and then:
+// the peer may need this very core. Then sleep, and look after the peers every few milliseconds.
 constexpr Duration kSpin = std::chrono::microseconds(4);
 constexpr Duration kYield = std::chrono::milliseconds(1);
 constexpr Duration kSleep = std::chrono::milliseconds(10);

@@ -260,7 +260,7 @@ TEST(Control, BadAddressesAreErrors) {
   EXPECT_EQ(ControlHub::listen("192.0.2.1", kQuick).status().code(), Code::kUnavailable);
 }
 
-TEST(Control, ConnectGivesUpAtTheDeadline) {
+TEST(Control, E02ConnectGivesUpAtTheDeadlineAndPointsAtLoopback) {
   std::string address;
   {
     auto hub = make_hub();
@@ -269,6 +269,7 @@ TEST(Control, ConnectGivesUpAtTheDeadline) {
   const Status status = ControlLink::connect(address, 1, "x", kQuick, milliseconds(200)).status();
   EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
   EXPECT_THAT(status.message(), HasSubstr("cannot connect to 127.0.0.1"));
+  EXPECT_THAT(status.message(), HasSubstr("from host x; that is a loopback address"));
 }
 
 TEST(Control, StrangersDoNotDisturb) {
