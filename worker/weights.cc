@@ -12,13 +12,8 @@ std::string layer_name(int64_t layer, const char* weight) {
 
 class Loader {
  public:
-  Loader(Checkpoint& checkpoint, const WeightShard& shard, Stream& stream,
-         const LoadProgress& progress)
-      : checkpoint_(checkpoint),
-        config_(checkpoint.config()),
-        shard_(shard),
-        stream_(stream),
-        progress_(progress) {
+  Loader(Checkpoint& checkpoint, const WeightShard& shard, Stream& stream)
+      : checkpoint_(checkpoint), config_(checkpoint.config()), shard_(shard), stream_(stream) {
     const int64_t kv_width = shard.units.kv_heads_per_unit * config_.head_dim;
     const int64_t group = config_.heads / config_.kv_heads;
     kv_ = slice_of(shard.attention, kv_width, config_.kv_heads * config_.head_dim);
@@ -26,7 +21,6 @@ class Loader {
     o_unit_ = kv_width * group;
     ffn_ = slice_of(shard.ffn, shard.units.ffn_columns, config_.ffn);
     vocab_ = slice_of(shard.vocab, shard.units.vocab_rows, config_.vocab);
-    total_ = checkpoint.total_weight_bytes();
   }
 
   Result<NormWeight> norm(const std::string& name) {
@@ -63,7 +57,6 @@ class Loader {
     w.down = Matrix(ffn_.size(), shard_.units.ffn_columns);
     COHORT_RETURN_IF_ERROR(
         add_columns(w.down, layer_name(n, "feed_forward.down"), config_.ffn, ffn_));
-    if (progress_) progress_(checkpoint_.bytes_read(), total_);
     return w;
   }
 
@@ -102,10 +95,8 @@ class Loader {
   const ModelConfig& config_;
   const WeightShard& shard_;
   Stream& stream_;
-  const LoadProgress& progress_;
   Slice q_, kv_, ffn_, vocab_;
   int64_t o_unit_ = 0;
-  int64_t total_ = 0;
 };
 
 // In pieces, so that no transport has to hold a whole table.
@@ -195,12 +186,14 @@ ModelShape shape_of(const Checkpoint& checkpoint) {
 Result<std::unique_ptr<Weights>> load_weights(Checkpoint& checkpoint, const WeightShard& shard,
                                               Stream& stream, Communicator& pp,
                                               const LoadProgress& progress) {
-  Loader loader(checkpoint, shard, stream, progress);
+  Loader loader(checkpoint, shard, stream);
+  const int64_t ends = shard.first_stage + shard.last_stage;
   auto weights = std::make_unique<Weights>();
   COHORT_RETURN_IF_ERROR(load_ends(*weights, loader, checkpoint, shard, pp));
   for (int n = shard.layers.begin; n < shard.layers.end; n++) {
     COHORT_ASSIGN_OR_RETURN(LayerWeights layer, loader.layer(n));
     weights->layers.push_back(std::move(layer));
+    if (progress) progress(ends + int64_t(weights->layers.size()), ends + shard.layers.size());
   }
   return weights;
 }

@@ -41,7 +41,8 @@ struct Weights {
   int64_t packed_bytes() const;
 };
 
-// Called now and then on the loading thread with the bytes read so far and in all.
+// Called now and then on the loading thread: how many parts of this rank's share (a layer, a table)
+// are loaded, and of how many.
 using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
 // What a rank loads.

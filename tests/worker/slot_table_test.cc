@@ -117,8 +117,6 @@ TEST_F(SlotTableTest, RefusesSequencesThatDoNotFit) {
   refuse_changed([](StepEntry& e) { e.sequence->prompt_tokens = 6; }, "6 of them prompt");
   refuse_changed([](StepEntry& e) { e.sequence->tokens[2] = 50; }, "vocabulary");
   refuse_changed([](StepEntry& e) { e.sequence->tokens[2] = -1; }, "vocabulary");
-  refuse_changed([](StepEntry& e) { e.sequence->sampling.end_tokens = {99}; }, "vocabulary");
-  refuse_changed([](StepEntry& e) { e.sequence->sampling.logit_bias = {{-5, 1.f}}; }, "vocabulary");
   accept(plan({fresh(0, 5)}));
 }
 
