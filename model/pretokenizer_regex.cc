@@ -18,6 +18,12 @@ constexpr std::string_view kSpaces =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"
     "\\x{205f}\\x{3000}";
 
+// Oniguruma's \w; PCRE2's has no marks and no connectors but the underscore.
+constexpr std::string_view kWordCharacters = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+constexpr std::string_view kWordBoundary =
+    "(?:(?<=[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}])(?![\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}])|"
+    "(?<![\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}])(?=[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]))";
+
 // Trailing space of deepseek-llm. As written it is tried from every space of a run that does not
 // end its line, each time to the end of the run: quadratic.
 constexpr std::string_view kTrailingSpace = "\\s+$";
@@ -51,9 +57,16 @@ class Translation {
   }
 
   void escape(char kind) {
-    if (kind != 's' && (kind != 'S' || in_class_)) return copy(2);
-    if (!in_class_) out_ += kind == 's' ? "[" : "[^";
-    out_ += kSpaces;
+    const bool space = kind == 's' || kind == 'S', word = kind == 'w' || kind == 'W';
+    const bool negated = kind == 'S' || kind == 'W';
+    if (kind == 'b' && !in_class_) {
+      out_.append(kWordBoundary);
+      at_ += 2;
+      return;
+    }
+    if ((!space && !word) || (negated && in_class_)) return copy(2);
+    if (!in_class_) out_ += negated ? "[^" : "[";
+    out_ += space ? kSpaces : kWordCharacters;
     if (!in_class_) out_ += ']';
     at_ += 2;
   }

@@ -69,7 +69,8 @@ def random_text(rng):
 def texts_to_encode(rng):
     texts = ["", " ", "  ", "a", "\n", "<|im_end|>", "<|im_start|>user\nHi <|im_end|>\n", "x<|end|>",
              "<|begin|><|begin|>", " <|im_end|> x", "<|im_end", "<keep> it<keep>", "two  <gap>  sides",
-             "wordy word word!", "_word_ word-word", "1234567", "12 345678901 1234a", "٣٤٥٦٧"]
+             "wordy word word!", "_word_ word-word", "1234567", "12 345678901 1234a", "٣٤٥٦٧",
+             "2333\u0301 x", "1234_5", "12345\u203f"]
     texts += SENTENCES + [s.strip() for s in SENTENCES]
     texts += ["a" * 300, " " * 70 + "x", "ab" * 200, "é" * 50, "9" * 100, "\n" * 40, "😀" * 30]
     for _ in range(120):
