@@ -8,7 +8,7 @@ build_packages=(
   build-essential cmake ninja-build ccache pkg-config
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler
   libopenmpi-dev openmpi-bin libspdlog-dev nlohmann-json3-dev libboost-dev libboost-system-dev
-  libpcre2-dev prometheus-cpp-dev libcli11-dev libssl-dev libutf8proc-dev
+  libpcre2-dev prometheus-cpp-dev libcli11-dev libssl-dev libicu-dev
   libgtest-dev libgmock-dev ca-certificates python3 python3-pip
 )
 test_packages=(
