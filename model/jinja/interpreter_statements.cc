@@ -290,7 +290,7 @@ void Interpreter::bind_parameters(const MacroDefinition& macro, const ScopePtr& 
   }
   for (const auto& [name, value] : arguments.named) {
     const auto parameter = std::find_if(macro.parameters.begin(), macro.parameters.end(),
-                                        [&](const auto& p) { return p.first == name; });
+                                        [&name = name](const auto& p) { return p.first == name; });
     if (parameter != macro.parameters.end()) {
       const Value*& slot = given[static_cast<size_t>(parameter - macro.parameters.begin())];
       if (slot) fail("macro '" + macro.name + "' got two values for '" + name + "'");
