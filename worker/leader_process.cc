@@ -124,7 +124,6 @@ int lead(World& world, Control& control, const WorkerOptions& options,
   };
   auto rank = Rank::load(world, options.replica, ProgressPrinter());
   if (!rank.ok()) return failed(rank.status());
-  print_line("progress 1");
   const uint64_t epoch = random_epoch();
   BatchLoopOptions loop_options;
   loop_options.epoch = epoch;
