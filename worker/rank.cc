@@ -14,6 +14,12 @@ Result<std::optional<StepResult>> Rank::execute(const StepPlan& plan) {
   return result;
 }
 
+void Rank::set_patience(Duration patience) {
+  tp_->set_timeout(patience);
+  pp_->set_timeout(patience);
+  world_->set_timeout(patience);
+}
+
 void Rank::abort(const Status& why) {
   tp_->abort(why);
   pp_->abort(why);

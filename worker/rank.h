@@ -39,6 +39,10 @@ class Rank {
   int64_t weight_bytes() const { return weights_->packed_bytes(); }
   Duration step_timeout() const { return step_timeout_; }
 
+  // How long a collective may wait from now on: as long as a whole step may take, because a peer
+  // may have a step's work to do before it comes. By the step thread, between steps.
+  void set_patience(Duration patience);
+
   // The result on the rank that samples, nothing on the others. After an error only abort is of
   // use.
   Result<std::optional<StepResult>> execute(const StepPlan& plan);

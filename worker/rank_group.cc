@@ -95,6 +95,7 @@ Status RankGroup::failure() const {
 
 void RankGroup::run_steps() {
   while (const std::optional<StepPlan> plan = plans_.pop()) {
+    rank_.set_patience(watchdog_.allowed(plan->rows()));
     watchdog_.begin(plan->rows());
     auto result = rank_.execute(*plan);
     watchdog_.end();

@@ -2,7 +2,8 @@
 // How a rank comes to be: check, agree, then read.
 #include <algorithm>
 #include <charconv>
-#include <map>
+#include <limits>
+#include <new>
 #include <utility>
 
 #include "worker/rank.h"
@@ -54,10 +55,11 @@ class RankLoader {
     COHORT_RETURN_IF_ERROR(meet());
     COHORT_RETURN_IF_ERROR(size_pool());
     COHORT_RETURN_IF_ERROR(make_groups());
-    COHORT_RETURN_IF_ERROR(read_weights(progress));
-    build();
-    COHORT_RETURN_IF_ERROR(rank_->world_->barrier());
-    set_timeouts(options_.step_timeout);
+    const Status filled = fill(progress);
+    if (!filled.ok()) rank_->abort(filled);  // nobody need wait for a table from here
+    const Result<std::string> mine = filled.ok() ? Result<std::string>(std::string()) : filled;
+    COHORT_RETURN_IF_ERROR(agree(world_, mine, options_.load_timeout).status());
+    rank_->set_patience(options_.step_timeout);
     return std::move(rank_);
   }
 
@@ -160,8 +162,20 @@ class RankLoader {
     COHORT_ASSIGN_OR_RETURN(rank_->tp_, world_.group(mesh.stage(at.pp), "tp"));
     COHORT_ASSIGN_OR_RETURN(rank_->pp_, world_.group(mesh.column(at.tp), "pp"));
     COHORT_ASSIGN_OR_RETURN(rank_->world_, world_.group(everyone, "world"));
-    set_timeouts(options_.load_timeout);
+    rank_->set_patience(options_.load_timeout);
     return {};
+  }
+
+  // All that takes memory.
+  Status fill(const LoadProgress& progress) {
+    try {
+      COHORT_RETURN_IF_ERROR(read_weights(progress));
+      build();
+      return {};
+    } catch (const std::bad_alloc&) {
+      return resource_exhausted(
+          "there is no memory left for weights and KV cache; use more ranks or a smaller cache");
+    }
   }
 
   Status read_weights(const LoadProgress& progress) {
@@ -194,12 +208,6 @@ class RankLoader {
                                                              .tp = *rank_->tp_,
                                                              .pp = *rank_->pp_,
                                                              .world = *rank_->world_});
-  }
-
-  void set_timeouts(Duration timeout) {
-    rank_->tp_->set_timeout(timeout);
-    rank_->pp_->set_timeout(timeout);
-    rank_->world_->set_timeout(timeout);
   }
 
   World& world_;

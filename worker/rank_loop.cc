@@ -40,6 +40,7 @@ class RankLoop {
 
   int run() {
     while (const std::optional<StepPlan> plan = plans_.pop()) {
+      rank_.set_patience(watchdog_.allowed(plan->rows()));
       watchdog_.begin(plan->rows());
       const auto result = rank_.execute(*plan);
       watchdog_.end();

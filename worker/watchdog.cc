@@ -77,14 +77,14 @@ void Watchdog::run() {
       changed_.wait_for(lock, kTick, [&] { return stop_; });
     else
       changed_.wait(lock, [&] { return stop_ || busy_; });
-    if (busy_ && std::chrono::steady_clock::now() - started_ > patience_.allowed(rows_))
+    if (busy_ && std::chrono::steady_clock::now() - started_ > 2 * patience_.allowed(rows_))
       return watch(lock);
   }
 }
 
 // The step has stalled: says so, then waits for the end of the step or for the end of hope.
 void Watchdog::watch(std::unique_lock<std::mutex>& lock) {
-  const Duration allowed = patience_.allowed(rows_);
+  const Duration allowed = 2 * patience_.allowed(rows_);
   lock.unlock();
   const Progress progress = calls_.progress();
   calls_.stalled(deadline_exceeded(concat("step ", progress.step + 1, " is not done after ",

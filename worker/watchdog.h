@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notices a step that does not end. It has one thread, which sleeps while no step runs; while one
-// runs it also reports progress, for heartbeats, a few times a second.
+// Notices a step that does not end: after twice what a step may take, because a step that stands in
+// a collective should fail by that collective's own timeout, which names who did not come. It has
+// one thread, which sleeps while no step runs; while one runs it also reports progress, for
+// heartbeats, a few times a second.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -14,8 +16,9 @@
 
 namespace cohort {
 
-// How long a step may take: ten times what the last ones took, per step or per row, whichever is
-// more, but never less than `least`. Before the first step is done: six times `least`.
+// How long a step, and so a collective within it, may take: ten times what the last ones took, per
+// step or per row, whichever is more, but never less than `least`. Before the first step is done:
+// six times `least`.
 class StepPatience {
  public:
   explicit StepPatience(Duration least) : least_(least) {}

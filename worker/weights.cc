@@ -110,8 +110,13 @@ Status transfer(const Buffer& buffer, Transfer one_piece) {
   return {};
 }
 
-Status send_table(const Matrix& table, Communicator& pp) {
-  for (const MatrixPart& part : table.parts())
+// The table goes ahead with a word on whether it comes at all: a receiver must not wait for one
+// that could not be read.
+Status send_table(const Result<Matrix>& table, Communicator& pp) {
+  const int64_t comes = table.ok();
+  COHORT_RETURN_IF_ERROR(pp.send(&comes, sizeof comes, pp.size() - 1));
+  if (!comes) return table.status();
+  for (const MatrixPart& part : table->parts())
     COHORT_RETURN_IF_ERROR(transfer(part.packed, [&](std::byte* data, int64_t bytes) {
       return pp.send(data, bytes, pp.size() - 1);
     }));
@@ -119,6 +124,10 @@ Status send_table(const Matrix& table, Communicator& pp) {
 }
 
 Result<Matrix> receive_table(DType dtype, int64_t rows, int64_t columns, Communicator& pp) {
+  int64_t comes = 0;
+  COHORT_RETURN_IF_ERROR(pp.recv(&comes, sizeof comes, 0));
+  if (!comes)
+    return unavailable("the first stage could not read the table that the last one shares");
   MatrixPart part{dtype, rows, Buffer(size_t(packed_bytes(dtype, rows, columns)))};
   COHORT_RETURN_IF_ERROR(transfer(
       part.packed, [&](std::byte* data, int64_t bytes) { return pp.recv(data, bytes, 0); }));
@@ -132,10 +141,10 @@ Status load_ends(Weights& weights, Loader& loader, Checkpoint& checkpoint, const
                  Communicator& pp) {
   const ModelConfig& config = checkpoint.config();
   if (shard.first_stage) {
-    COHORT_ASSIGN_OR_RETURN(Matrix table, loader.table("embedding"));
-    weights.embedding = std::make_shared<const Matrix>(std::move(table));
-    if (config.tied_embedding && !shard.last_stage)
-      COHORT_RETURN_IF_ERROR(send_table(*weights.embedding, pp));
+    Result<Matrix> table = loader.table("embedding");
+    if (config.tied_embedding && !shard.last_stage) COHORT_RETURN_IF_ERROR(send_table(table, pp));
+    if (!table.ok()) return table.status();
+    weights.embedding = std::make_shared<const Matrix>(std::move(*table));
   }
   if (!shard.last_stage) return {};
   COHORT_ASSIGN_OR_RETURN(weights.final_norm, loader.norm("final_norm"));

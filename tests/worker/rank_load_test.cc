@@ -78,6 +78,37 @@ TEST(RankLoadTest, E05_AFailureOfOneRankIsToldByAll) {
   EXPECT_NE(loaded.statuses[0].message().find("at least 1 thread"), std::string::npos);
 }
 
+// A checkpoint on which one read fails.
+class BrokenCheckpoint : public TinyCheckpoint {
+ public:
+  using TinyCheckpoint::TinyCheckpoint;
+  std::string broken;
+  Status read(const WeightInfo& weight, int64_t row_begin, int64_t row_end, int64_t column_begin,
+              int64_t column_end, std::byte* out) override {
+    if (weight.name == broken) return data_loss("a bad sector in " + broken);
+    return TinyCheckpoint::read(weight, row_begin, row_end, column_begin, column_end, out);
+  }
+};
+
+TEST(RankLoadTest, E05_AReadThatFailsOnOneRankEndsAllSoon) {
+  for (const char* broken : {"embedding", "layers.0.feed_forward.down"}) {
+    const TimePoint started = std::chrono::steady_clock::now();
+    spawn_ranks(4, [&](World& world) {
+      BrokenCheckpoint checkpoint(tiny_model(DType::q8_0));
+      if (world.rank() == 1) checkpoint.broken = broken;
+      const Status status = Rank::load(world, checkpoint, tiny_options(2, 2), {}).status();
+      EXPECT_FALSE(status.ok());
+      if (world.rank() == 1) {
+        EXPECT_EQ(status.code(), Code::kDataLoss) << status.to_string();
+      }
+      if (world.rank() == 0) {
+        EXPECT_NE(status.message().find("rank 1"), std::string::npos) << status.message();
+      }
+    });
+    EXPECT_LT(seconds(std::chrono::steady_clock::now() - started), 20);
+  }
+}
+
 TEST(RankLoadTest, RanksThatWereStartedDifferentlyRefuse) {
   const auto options = [](int rank) {
     ReplicaOptions options = tiny_options(2);
