@@ -21,6 +21,9 @@ Status check_part(DType dtype, int64_t rows, int64_t columns, int64_t unit_colum
   if (columns % unit_columns != 0)
     return invalid_argument(concat(columns, " columns are not a whole number of units of ",
                                    unit_columns, ": choose units that divide them"));
+  if (columns / unit_columns > kMaxUnits)
+    return invalid_argument(concat(columns / unit_columns, " units of ", unit_columns,
+                                   " columns are more than ", kMaxUnits, ": use larger units"));
   const int64_t block = info(dtype).block_elements;
   if (unit_columns % block != 0 || columns % block != 0)
     return invalid_argument(concat("blocks of ", block, " columns of ", name(dtype),

@@ -129,6 +129,7 @@ void sample(Stream& stream, std::span<SampledToken> out, Tensor logits,
   COHORT_CHECK_EQ(logits.dim(0), int64_t(rows.size()));
   COHORT_CHECK_EQ(out.size(), rows.size());
   COHORT_CHECK_LT(0, logits.dim(1));
+  for (const SampleRow& row : rows) COHORT_CHECK(row.params != nullptr);
   if (!rows.empty()) cpu::sample(stream, out, logits, rows);
 }
 

@@ -10,6 +10,7 @@
 namespace cohort {
 
 constexpr int kPanelRows = 16;   // output rows packed side by side: one 32-bit lane each
+constexpr int kMaxUnits = 2047;  // of a matrix: kernels hold one sum per level of the tree
 constexpr int kQuantBlock = 32;  // columns that share one scale of the activations
 
 // What the blocks of a quantised type have in common. All have 32 columns here: the types with

@@ -12,9 +12,8 @@ namespace cohort {
 constexpr int kBlockLanes = 16;  // tokens of a KV block
 constexpr int kSplit = 256;      // keys that share one maximum; splits start at position 0
 constexpr int kSplitBlocks = kSplit / kBlockLanes;
-constexpr int kTileRows = 12;     // rows = (position, head of the group) of one pass, at most
-constexpr int kItemRows = 192;    // rows of one item: their partial results must stay in L2
-constexpr int kSplitLevels = 23;  // of the tree over splits: all positions of an int
+constexpr int kTileRows = 12;   // rows = (position, head of the group) of one pass, at most
+constexpr int kItemRows = 192;  // rows of one item: their partial results must stay in L2
 constexpr float kLowestScore = -0x1.fffffep127f;  // maximum of no keys: finite, so that
                                                   // -inf scores weigh 0 and not NaN
 

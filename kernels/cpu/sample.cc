@@ -116,7 +116,7 @@ class RowSampler {
         if (memory_.weights[i] < params_.min_p) memory_.weights[i] = 0;
     const double u = uniform_draw(params_.seed, row_.output.size());
     const bool cut_k = params_.top_k > 0 && params_.top_k < n;
-    if (cut_k || params_.top_p < 1) return draw_from_top(u, cut_k ? params_.top_k : n, cut_k);
+    if (cut_k || params_.top_p < 1) return draw_from_top(u, top, cut_k ? params_.top_k : n, cut_k);
     const WeightTree tree({memory_.weights, size_t(n)}, memory_.nodes);
     return tree.find(u * tree.total());
   }
@@ -124,10 +124,10 @@ class RowSampler {
   float weight(int64_t i) const { return memory_.weights[cohort::cpu::token_of(memory_.keys[i])]; }
 
   // The `limit` most likely tokens, then as few of them as reach top_p of their weight.
-  int32_t draw_from_top(double u, int64_t limit, bool cut_k) {
+  int32_t draw_from_top(double u, float top, int64_t limit, bool cut_k) {
     double total = 0;
     if (cut_k) {
-      cohort::cpu::select_top(logits_, limit, memory_.keys);
+      cohort::cpu::select_top(logits_, top, limit, memory_.keys);
       for (int64_t i = 0; i < limit; i++) total += weight(i);
     } else {
       total = WeightTree({memory_.weights, logits_.size()}, memory_.nodes).total();
@@ -140,7 +140,7 @@ class RowSampler {
         sum += weight(count);
       if (count < sorted || sorted >= limit) break;
       sorted = std::min(limit, std::max<int64_t>(256, sorted * 8));
-      cohort::cpu::select_top(logits_, sorted, memory_.keys);
+      cohort::cpu::select_top(logits_, top, sorted, memory_.keys);
     }
     return walk(u * sum, count);
   }
@@ -167,7 +167,7 @@ class RowSampler {
     out.logprob = logprob(out.token);
     const auto count = std::min<int64_t>(std::max(*params_.logprobs, 0), int64_t(raw.size()));
     if (count == 0) return;
-    cohort::cpu::select_top(raw, count, memory_.keys);
+    cohort::cpu::select_top(raw, top, count, memory_.keys);
     out.top.reserve(size_t(count));
     for (int64_t i = 0; i < count; i++) {
       const int32_t token = cohort::cpu::token_of(memory_.keys[i]);

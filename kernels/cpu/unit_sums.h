@@ -3,6 +3,7 @@
 // that holds log2(units) partial sums in place of all. V: float or a vector of lanes. Everything
 // has internal linkage, because units of every instruction set include this.
 #pragma once
+#include "kernels/packed.h"
 
 namespace cohort {
 namespace {
@@ -33,13 +34,12 @@ class UnitSums {
     for (int m = 0; m < M; m++) sum[m] = level_[level][m] + sum[m];
   }
 
-  static constexpr int kLevels = 12;  // up to kMaxUnits
+  static constexpr int kLevels = 12;
+  static_assert(kMaxUnits < 1 << kLevels);
   V level_[kLevels][M];
   unsigned units_ = 0;
 };
 
 }  // namespace
-
-constexpr int kMaxUnits = 2047;
 
 }  // namespace cohort

@@ -125,11 +125,32 @@ uint64_t order_key(float logit, int32_t token) {
   return uint64_t(~ascending) << 32 | uint32_t(token);
 }
 
-void select_top(std::span<const float> logits, int64_t count, uint64_t* keys) {
+namespace {
+
+// Bins a quarter wide, by distance from the largest logit; the last takes all the rest.
+constexpr int kBins = 256;
+int bin_of(float logit, float top) {
+  const float below = top - logit;
+  return below < float(kBins - 1) / 4 ? int(below * 4) : kBins - 1;
+}
+
+}  // namespace
+
+void select_top(std::span<const float> logits, float top, int64_t count, uint64_t* keys) {
   const auto n = int64_t(logits.size());
-  for (int64_t i = 0; i < n; i++) keys[i] = order_key(logits[size_t(i)], int32_t(i));
-  if (count < n) std::nth_element(keys, keys + count, keys + n);
-  std::sort(keys, keys + std::min(count, n));
+  count = std::min(count, n);
+  // Only tokens of the first bins that hold `count` can be among the first: few keys to sort.
+  int32_t bins[kBins] = {};
+  for (float x : logits) bins[bin_of(x, top)]++;
+  int last = 0;
+  for (int64_t seen = bins[0]; seen < count; seen += bins[last]) last++;
+  int64_t kept = 0;
+  for (int64_t i = 0; i < n; i++) {
+    keys[kept] = order_key(logits[size_t(i)], int32_t(i));
+    kept += bin_of(logits[size_t(i)], top) <= last;
+  }
+  if (count < kept) std::nth_element(keys, keys + count, keys + kept);
+  std::sort(keys, keys + count);
 }
 
 double fixed_log(double x) {

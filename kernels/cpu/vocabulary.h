@@ -38,7 +38,8 @@ uint64_t order_key(float logit, int32_t token);
 inline int32_t token_of(uint64_t key) { return int32_t(uint32_t(key)); }
 
 // Fills keys [vocab] such that the first `count` are those of the most likely tokens, in order.
-void select_top(std::span<const float> logits, int64_t count, uint64_t* keys);
+// top: the largest logit. No logit is NaN.
+void select_top(std::span<const float> logits, float top, int64_t count, uint64_t* keys);
 
 // Natural logarithm of x > 0 by a fixed series: libraries differ in their last bit.
 double fixed_log(double x);

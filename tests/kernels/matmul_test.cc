@@ -219,6 +219,9 @@ TEST(MatrixErrors, SayWhatIsWrong) {
   Matrix uneven(100, 64);
   EXPECT_THAT(uneven.add_part(stream, DType::f32, 16, read).message(),
               testing::HasSubstr("whole number of units"));
+  Matrix tiny_units(2048, 1);
+  EXPECT_THAT(tiny_units.add_part(stream, DType::f32, 16, read).message(),
+              testing::HasSubstr("larger units"));
   Matrix integers(64, 0);
   EXPECT_THAT(integers.add_part(stream, DType::i32, 16, read).message(),
               testing::HasSubstr("not supported"));

@@ -298,6 +298,32 @@ TEST(Sampling, TopPOfAWideDistribution) {
   EXPECT_LE(outside, 2);
 }
 
+TEST(SelectTop, EqualsAFullSort) {
+  std::mt19937 random(6);
+  for (float scale : {0.0f, 0.01f, 1.0f, 40.0f, 1e30f})
+    for (int64_t n : {1, 300, 5000}) {
+      std::vector<float> logits = reference::random_floats(n, random, scale);
+      logits[size_t(n / 2)] = -kInfinity;
+      logits[size_t(n / 3)] = logits[0];
+      logits[size_t(n / 4)] = -0.0f;
+      std::vector<uint64_t> all, keys(static_cast<size_t>(n));
+      for (int64_t i = 0; i < n; i++) all.push_back(cpu::order_key(logits[size_t(i)], int32_t(i)));
+      std::sort(all.begin(), all.end());
+      const float top = *std::max_element(logits.begin(), logits.end());
+      for (int64_t count : {int64_t(1), int64_t(40), n}) {
+        count = std::min(count, n);
+        cpu::select_top(logits, top, count, keys.data());
+        for (int64_t i = 0; i < count; i++) ASSERT_EQ(keys[size_t(i)], all[size_t(i)]);
+      }
+      for (int64_t i = 1; i < n; i++) {  // descending, equal ones by number
+        const float a = logits[size_t(cpu::token_of(all[size_t(i - 1)]))];
+        const float b = logits[size_t(cpu::token_of(all[size_t(i)]))];
+        ASSERT_TRUE(a > b ||
+                    (a == b && cpu::token_of(all[size_t(i - 1)]) < cpu::token_of(all[size_t(i)])));
+      }
+    }
+}
+
 TEST(FixedLog, MatchesTheLibrary) {
   for (double x : {1.0, 0.5, 2.0, 1e-30, 1.4142, 1.4143, 49152.0, 1e300, 3.0, 0.70710678})
     EXPECT_NEAR(cpu::fixed_log(x), std::log(x), 1e-15 * (1 + std::fabs(std::log(x))));
