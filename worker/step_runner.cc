@@ -35,7 +35,7 @@ StepRunner::StepRunner(const StageParts& parts)
       rope_(rope_frequencies(parts.config.rope), parts.limits.max_context,
             parts.config.rope.pairing == RopePairing::neighbours),
       slots_(parts.limits, parts.config.vocab),
-      route_(parts.mesh, parts.rank, parts.limits.in_flight, world_, slots_),
+      route_(parts.mesh, parts.rank, world_, slots_),
       work_(workspace_shape(parts, int(attention_plan_.pieces(tp_.rank()).size()),
                             int(ffn_plan_.pieces(tp_.rank()).size()))),
       x_(size_t(parts.limits.max_rows) * (size_t(hidden_) * sizeof(float) + sizeof(int32_t))),

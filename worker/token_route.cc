@@ -5,9 +5,8 @@
 
 namespace cohort {
 
-TokenRoute::TokenRoute(const Mesh& mesh, int rank, int in_flight, Group world, SlotTable& slots)
+TokenRoute::TokenRoute(const Mesh& mesh, int rank, Group world, SlotTable& slots)
     : sampler_(mesh.sampler()),
-      in_flight_(uint64_t(in_flight)),
       receives_(mesh.coordinates(rank).pp == 0 && rank != sampler_),
       world_(world),
       slots_(slots) {
@@ -17,8 +16,7 @@ TokenRoute::TokenRoute(const Mesh& mesh, int rank, int in_flight, Group world, S
 }
 
 void TokenRoute::before_step(const StepPlan& plan) {
-  while (!pending_.empty() &&
-         (pending_.front().step + in_flight_ <= plan.step || lacks_token(plan)))
+  while (!pending_.empty() && (pending_.front().step + kUnread <= plan.step || lacks_token(plan)))
     receive_oldest();
   if (lacks_token(plan))
     throw RankFailure(internal_error(

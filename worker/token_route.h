@@ -21,9 +21,13 @@ namespace cohort {
 
 class TokenRoute {
  public:
-  // Borrows slots and world. in_flight: so many steps later, a step's result is known to the
-  // leader, so its tokens have been sent.
-  TokenRoute(const Mesh& mesh, int rank, int in_flight, Group world, SlotTable& slots);
+  // A message may be unread for so many steps: what every communicator holds for a pair without
+  // making the sender wait. The sampler must never wait here, because the leader may have no
+  // further plan that would make the first stage read.
+  static constexpr uint64_t kUnread = 4;
+
+  // Borrows slots and world.
+  TokenRoute(const Mesh& mesh, int rank, Group world, SlotTable& slots);
 
   // First stage, once per plan, before the embedding: receives what the plan needs, then notes what
   // the plan will sample.
@@ -40,12 +44,11 @@ class TokenRoute {
   bool lacks_token(const StepPlan& plan) const;
 
   const int sampler_;
-  const uint64_t in_flight_;
   const bool receives_;
   std::vector<int> receivers_;  // sampler: world ranks to send to
   Group world_;
   SlotTable& slots_;
-  std::deque<Pending> pending_;   // oldest first, at most in_flight
+  std::deque<Pending> pending_;   // oldest first, at most kUnread
   std::vector<int32_t> message_;  // token ids
 };
 

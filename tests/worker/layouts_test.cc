@@ -67,6 +67,20 @@ TEST(OneAnswerTest, E09_UnevenStagesGiveTheSameBits) {
   EXPECT_EQ(generate(tiny(DType::q4_1), options, requests), expected);
 }
 
+// More stages than token messages that may be unread, and sequences that come and go at all times.
+TEST(OneAnswerTest, E09_ManyStagesFinishManyRequests) {
+  TinyModel model = tiny_model(DType::q8_0);
+  model.config.layers = 6;
+  const auto open = [=] { return std::make_shared<TinyCheckpoint>(model); };
+  std::vector<TestRequest> requests;
+  for (int i = 0; i < 60; i++)
+    requests.push_back(
+        {some_tokens(1 + i * 7 % 23, uint32_t(i)), 1 + i * 5 % 13, greedy(0), i / 2});
+  const auto expected = generate(open, tiny_options(), requests);
+  EXPECT_EQ(generate(open, tiny_options(1, 6), requests), expected);
+  EXPECT_EQ(generate(open, tiny_options(2, 3), requests), expected);
+}
+
 TEST(OneAnswerTest, E11_ChunksNeighboursSlotsAndBlocksChangeNoBit) {
   const auto requests = mixed_requests();
   const auto expected = generate(tiny(DType::q4_1), tiny_options(), requests);
