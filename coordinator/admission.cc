@@ -8,7 +8,7 @@ std::optional<Failure> Admission::enter(const AdmissionCost& cost) {
   if (closed_) return Failure{Code::kUnavailable, "the server is shutting down", {}, 5, false};
   const auto tenant = tenants_.find(cost.tenant);
   const int open_of_tenant = tenant == tenants_.end() ? 0 : tenant->second;
-  if (open_of_tenant + cost.sequences > limits_.tenant_sequences) {
+  if (!cost.tenant.empty() && open_of_tenant + cost.sequences > limits_.tenant_sequences) {
     return Failure{Code::kResourceExhausted,
                    concat("this user has ", open_of_tenant, " sequences open and asks for ",
                           cost.sequences, " more; the limit is ", limits_.tenant_sequences),

@@ -14,7 +14,7 @@ namespace cohort {
 struct AdmissionLimits {
   int queued_sequences = 512;         // waiting for a replica
   int64_t queued_tokens = 1'000'000;  // prompt tokens of those
-  int tenant_sequences = 256;         // open of one tenant, waiting or running
+  int tenant_sequences = 256;         // open of one named tenant, waiting or running
   int open_sequences = 8192;          // of all
 };
 

@@ -49,7 +49,9 @@ bool RequestService::deliver(ReplicaRecord& record, Sequence& sequence,
     request.sink->output(std::move(delta));
   }
   if (sequence.text.stopped()) {
-    detach(sequence, event.finish() == replica::v1::FINISH_UNSPECIFIED);
+    const bool runs_on = event.finish() == replica::v1::FINISH_UNSPECIFIED;
+    if (!runs_on) acknowledge_stray(record, event);
+    detach(sequence, runs_on);
     complete(sequence, FinishReason::stop);
     return false;
   }

@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include <atomic>
 #include <deque>
 #include <mutex>
 
@@ -110,11 +111,10 @@ class Answer : public ResponseSink {
 
 class GenerateCall : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
-  GenerateCall(RequestService& service, grpc::CallbackServerContext& call,
+  GenerateCall(RequestService& service, uint64_t number, grpc::CallbackServerContext& call,
                const v1::GenerateRequest& wire)
       : service_(service) {
-    static std::atomic<uint64_t> next{1};
-    answer_ = std::make_shared<Answer>(concat("gen-", next.fetch_add(1)), service.model().name);
+    answer_ = std::make_shared<Answer>(concat("gen-", number), service.model().name);
     auto request =
         from_wire(wire, service.options().request, service.model().tokenizer->vocab_size());
     if (const auto* failure = std::get_if<Failure>(&request)) {
@@ -152,7 +152,8 @@ class InferenceService final : public v1::Inference::CallbackService {
 
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* call, const v1::GenerateRequest* request) override {
-    return new GenerateCall(service_, *call, *request);  // deletes itself in OnDone
+    return new GenerateCall(service_, next_call_.fetch_add(1), *call,
+                            *request);  // deletes itself in OnDone
   }
 
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* call,
@@ -193,6 +194,7 @@ class InferenceService final : public v1::Inference::CallbackService {
 
  private:
   RequestService& service_;
+  std::atomic<uint64_t> next_call_{1};
 };
 
 class Front final : public GrpcFront {

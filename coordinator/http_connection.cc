@@ -143,17 +143,30 @@ void HttpConnection::write(std::string_view bytes) {
 void HttpConnection::flush() {
   if (!in_flight_.empty() || output_.empty() || closed_) return;
   in_flight_.swap(output_);
-  asio::async_write(
-      socket_, asio::buffer(in_flight_),
-      [self = shared_from_this()](error_code error, size_t) { self->on_written(error); });
+  in_flight_sent_ = 0;
+  send_some();
 }
 
-void HttpConnection::on_written(error_code error) {
-  in_flight_.clear();
+// Piece by piece, to see that a slow reader takes something.
+void HttpConnection::send_some() {
+  socket_.async_write_some(asio::buffer(in_flight_) + in_flight_sent_,
+                           [self = shared_from_this()](error_code error, size_t bytes) {
+                             self->on_written(error, bytes);
+                           });
+}
+
+void HttpConnection::on_written(error_code error, size_t bytes) {
   if (closed_) return;
   if (error) return close();
   write_moved_ = now();
+  in_flight_sent_ += bytes;
+  if (in_flight_sent_ < in_flight_.size()) return send_some();
+  in_flight_.clear();
   if (!output_.empty()) return flush();
+  all_written();
+}
+
+void HttpConnection::all_written() {
   if (!closing_) return;
   // The peer may still be sending; closing now could destroy what it has not read yet.
   error_code ignored;
@@ -167,7 +180,7 @@ void HttpConnection::answered(bool keep_alive) {
   since_ = now();
   if (!keep_alive) {
     closing_ = true;
-    if (in_flight_.empty()) on_written({});
+    if (in_flight_.empty()) all_written();
     return;
   }
   new_parser();

@@ -46,7 +46,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void serve();
   void write(std::string_view bytes);
   void flush();
-  void on_written(boost::system::error_code error);
+  void send_some();
+  void on_written(boost::system::error_code error, size_t bytes);
+  void all_written();
   void answered(bool keep_alive);
   void tick();
   void close();
@@ -59,9 +61,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::optional<Parser> parser_;
   std::shared_ptr<ConnectionExchange> exchange_;  // while a request is being answered
   std::string output_, in_flight_;                // waiting, and being written
-  bool receiving_ = false;                        // the first byte of a request has come
-  bool closing_ = false;                          // after what is queued, no more requests
-  bool shut_ = false;  // our direction is shut, waiting for the peer's end
+  size_t in_flight_sent_ = 0;
+  bool receiving_ = false;  // the first byte of a request has come
+  bool closing_ = false;    // after what is queued, no more requests
+  bool shut_ = false;       // our direction is shut, waiting for the peer's end
   bool closed_ = false;
   bool reading_ = false;
   bool continue_sent_ = false;

@@ -83,6 +83,7 @@ class ReplicaTable {
   // The longest context that a replica alive can hold; 0 if none is.
   int max_context() const;
   std::map<std::string, ReplicaRecord>& all() { return replicas_; }
+  const std::map<std::string, ReplicaRecord>& all() const { return replicas_; }
   std::vector<ReplicaView> view() const;
 
  private:

@@ -157,7 +157,7 @@ void RequestService::encoded(uint64_t id, Result<std::vector<TokenList>> prompts
       *refusal = {Code::kUnavailable, prompts.status().message(), {}, 1, false};
   } else {
     refusal = check_prompts(*request, *prompts);
-    if (!refusal) refusal = check_deadline_is_possible(*request);
+    if (!refusal) refusal = check_deadline_is_possible(*request, *prompts->front());
   }
   if (refusal) return fail(id, *refusal, Outcome::rejected);
   enqueue(*request, *prompts);
@@ -186,13 +186,13 @@ std::optional<Failure> RequestService::check_prompts(const OpenRequest& request,
 }
 
 std::optional<Failure> RequestService::check_deadline_is_possible(
-    const OpenRequest& request) const {
+    const OpenRequest& request, const std::vector<TokenId>& prompt) const {
   if (!request.deadline) return {};
   double least = 0;
   bool any = false;
-  for (const auto& [name, record] : const_cast<ReplicaTable&>(replicas_).all()) {
+  for (const auto& [name, record] : replicas_.all()) {
     if (record.state != ReplicaState::ready || record.load.token_seconds() <= 0) continue;
-    const double wait = predicted_wait(record.candidate(), 1);
+    const double wait = predicted_wait(record.candidate(), static_cast<int64_t>(prompt.size()));
     least = any ? std::min(least, wait) : wait;
     any = true;
   }

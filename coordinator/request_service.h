@@ -79,7 +79,8 @@ class RequestService : public SessionEvents {
   std::optional<Failure> check_prompts(const OpenRequest& request,
                                        const std::vector<TokenList>& prompts) const;
   void enqueue(OpenRequest& request, const std::vector<TokenList>& prompts);
-  std::optional<Failure> check_deadline_is_possible(const OpenRequest& request) const;
+  std::optional<Failure> check_deadline_is_possible(const OpenRequest& request,
+                                                    const std::vector<TokenId>& prompt) const;
   void round();
 
   // dispatch.cc
@@ -129,7 +130,12 @@ class RequestService : public SessionEvents {
   FairQueue queue_;
   std::deque<uint64_t> resubmit_;  // sequences that lost their replica; they go first
   ReplicaTable replicas_;
-  std::unordered_map<uint64_t, std::shared_ptr<SessionLink>> strangers_;  // before their Hello
+  // Sessions before their Hello.
+  struct Stranger {
+    std::shared_ptr<SessionLink> link;
+    TimePoint since;
+  };
+  std::unordered_map<uint64_t, Stranger> strangers_;
   std::unordered_map<std::string, ReplicaState> announced_;
   std::mt19937_64 random_;
   TimePoint had_replica_;  // last time that one was alive

@@ -9,10 +9,16 @@ namespace cohort {
 
 using replica::v1::CoordinatorMessage;
 
+namespace {
+// Whoever opens a stream has to say who it is, soon.
+constexpr size_t kMostStrangers = 256;
+constexpr Duration kHelloWithin = std::chrono::seconds(10);
+}  // namespace
+
 void RequestService::opened(uint64_t session, std::shared_ptr<SessionLink> link) {
   loop_.post([this, session, link = std::move(link)] {
-    if (stopped_) return link->close();
-    strangers_[session] = link;
+    if (stopped_ || strangers_.size() >= kMostStrangers) return link->close();
+    strangers_[session] = {link, std::chrono::steady_clock::now()};
   });
 }
 
@@ -49,7 +55,7 @@ void RequestService::take(uint64_t session, const replica::v1::LeaderMessage& me
 void RequestService::take_hello(uint64_t session, const replica::v1::Hello& hello) {
   const auto stranger = strangers_.find(session);
   if (stranger == strangers_.end()) return;  // a second Hello of the same stream
-  const auto link = stranger->second;
+  const auto link = stranger->second.link;
   strangers_.erase(stranger);
   auto joined = replicas_.hello(session, link, hello, std::chrono::steady_clock::now());
   if (!joined.ok()) {
@@ -127,6 +133,9 @@ void RequestService::check_replicas(TimePoint now) {
     for (const uint64_t id : lost) requeue(id, "its replica died", true);
   }
   for (const auto& [name, record] : replicas_.all()) announce_state(record);
+  for (const auto& [session, stranger] : strangers_) {
+    if (now - stranger.since > kHelloWithin) stranger.link->close();
+  }
 }
 
 void RequestService::announce_state(const ReplicaRecord& record) {

@@ -210,6 +210,18 @@ TEST_F(CompletionsTest, E18_ADeadlineEndsARequestInQueueAndInFlight) {
   EXPECT_TRUE(eventually([&] { return fake->active() == 0; }, milliseconds(500)));
 }
 
+TEST_F(CompletionsTest, E18_ADeadlineThatCannotBeMetIsRefusedAtOnce) {
+  start();
+  const auto fake = replica();
+  ASSERT_TRUE(eventually([&] { return server_->service().view()->ready() == 1; }));
+  // The replica reports 0.1 ms per token, so 1000 tokens take 0.1 s.
+  const HttpAnswer answer = complete({{"prompt", std::string(1000, 'x')}, {"max_tokens", 2}},
+                                     "x-request-timeout: 0.05\r\n");
+  EXPECT_EQ(answer.status, 408);
+  EXPECT_THAT(answer.body, testing::HasSubstr("would come after"));
+  EXPECT_EQ(fake->submits().size(), 0U);
+}
+
 TEST_F(CompletionsTest, E23_CharactersOfManyTokensArriveWhole) {
   start();
   const std::string text = "né 你好 🦀!";
