@@ -85,10 +85,8 @@ TEST(FairQueue, ErasesWhatIsGone) {
 }
 
 TEST(Admission, WhoGivesNoNameHasOnlyTheCommonLimits) {
-  Admission admission({.queued_sequences = 10,
-                       .queued_tokens = 100,
-                       .tenant_sequences = 2,
-                       .open_sequences = 10});
+  Admission admission(
+      {.queued_sequences = 10, .queued_tokens = 100, .tenant_sequences = 2, .open_sequences = 10});
   EXPECT_FALSE(admission.enter({"", 5, 5, 5}));
   EXPECT_FALSE(admission.enter({"", 5, 5, 5}));
   EXPECT_EQ(admission.enter({"", 1, 1, 1})->code, Code::kUnavailable);
