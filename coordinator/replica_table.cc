@@ -112,6 +112,7 @@ Result<ReplicaTable::Joined> ReplicaTable::hello(uint64_t session,
   record.problem = "waiting for its first load report";
   record.hello = hello;
   record.loaded = false;
+  record.told_drain = false;
   record.heard = now;
   record.next_submit = 1;
   record.load.set_last_submit(0);
@@ -169,7 +170,7 @@ void ReplicaTable::judge(ReplicaRecord& record, TimePoint now) {
                ") has made no progress for ", static_cast<double>(rank.last_progress_ms()) / 1000,
                " s", rank.where().empty() ? "" : " in " + rank.where());
   }
-  if (record.load.draining()) {
+  if (record.load.draining() || record.told_drain) {
     record.state = ReplicaState::draining;
     record.problem = "it is draining";
   }

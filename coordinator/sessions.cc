@@ -197,6 +197,8 @@ bool RequestService::drain(const std::string& replica_name) {
     if (!record || !record->link) return;
     CoordinatorMessage message;
     message.mutable_drain();
+    record->told_drain = true;  // what is on the way to it would come back as an error
+    record->state = ReplicaState::draining;
     record->link->send(std::move(message));
   });
   return true;
