@@ -41,6 +41,8 @@ if(COHORT_FUZZ)
   target_compile_options(cohort_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# Imported targets found in one folder are for all of them.
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
 find_package(Threads REQUIRED)
 
 # cohort_library(NAME SOURCES a.cc ... [DEPS target ...])

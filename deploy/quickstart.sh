@@ -40,7 +40,9 @@ if [[ -z "$question" ]]; then
   cat <<EOF
 when the line 'ready:' appears, ask from another terminal:
   curl -N http://127.0.0.1:$port/v1/chat/completions -H 'Content-Type: application/json' \\
-    -d '{"messages": [{"role": "user", "content": "What is the capital of France?"}], "stream": true}'
+    -d '{"messages": [{"role": "system", "content": "You are a helpful AI assistant."},
+                      {"role": "user", "content": "What is the capital of France?"}],
+         "temperature": 0, "stream": true}'
 or:
   $build/bin/cohort chat --address 127.0.0.1:$port
 EOF

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
 #include "base/status.h"
 #include "model/tokenizer_pipeline.h"
-#include "nlohmann/json_fwd.hpp"
 
 namespace cohort {
 

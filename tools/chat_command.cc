@@ -18,7 +18,7 @@ using nlohmann::json;
 
 struct ChatOptions {
   std::string address = "127.0.0.1:8000";
-  std::string system, once;
+  std::string system = "You are a helpful AI assistant.", once;
   double temperature = 0.7;
   int max_tokens = 0;
   int64_t seed = -1;
@@ -94,7 +94,9 @@ void add_chat_command(CLI::App& app, int& exit_code) {
   CLI::App* chat = app.add_subcommand("chat", "Talk to a running cluster");
   chat->add_option("--address", options->address, "HTTP address of the coordinator")
       ->capture_default_str();
-  chat->add_option("--system", options->system, "System message");
+  chat->add_option("--system", options->system,
+                   "System message; \"\" leaves it to the model's template")
+      ->capture_default_str();
   chat->add_option("--once", options->once, "Ask this one question and exit");
   chat->add_option("--temperature", options->temperature, "0 takes the likeliest token each time")
       ->check(CLI::Range(0.0, 2.0))

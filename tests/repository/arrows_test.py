@@ -17,8 +17,8 @@ ALLOWED = {
 }
 # kernels and comm know nothing of each other or of models; comm/wire is messages only.
 ALLOWED["comm/wire"] = set()
-# The leader may speak the wire protocol; the rest of the worker must not need gRPC.
-GRPC_ONLY = re.compile(r"^(comm/wire|worker/leader/session|worker/main|coordinator|tools)")
+# Only the leader's session speaks the wire protocol; the rest of the worker must not need gRPC.
+GRPC_ONLY = re.compile(r"^(comm/wire|worker/leader/(session|event_log)|worker/main|coordinator|tools)")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
