@@ -116,6 +116,19 @@ Result<Control> connect_ranks(World& world, const WorkerOptions& options) {
   return control;
 }
 
+int load_exit_code(const Status& why) {
+  switch (why.code()) {
+    case Code::kUnavailable:
+    case Code::kDeadlineExceeded:
+    case Code::kCancelled:
+    case Code::kAborted:
+    case Code::kInternal:
+      return kExitRankFailed;
+    default:
+      return kExitUsage;
+  }
+}
+
 int lead(World& world, Control& control, const WorkerOptions& options,
          const EndProcess& end_process) {
   const auto failed = [](const Status& why) {
@@ -123,7 +136,10 @@ int lead(World& world, Control& control, const WorkerOptions& options,
     return kExitRankFailed;
   };
   auto rank = Rank::load(world, options.replica, ProgressPrinter());
-  if (!rank.ok()) return failed(rank.status());
+  if (!rank.ok()) {
+    failed(rank.status());
+    return load_exit_code(rank.status());
+  }
   const uint64_t epoch = random_epoch();
   BatchLoopOptions loop_options;
   loop_options.epoch = epoch;

@@ -24,6 +24,10 @@ struct Control {
 // Called by all ranks together.
 Result<Control> connect_ranks(World& world, const WorkerOptions& options);
 
+// How a rank that could not be loaded ends: kExitUsage where the model, the layout or the memory is
+// at fault, kExitRankFailed where another try may go better.
+int load_exit_code(const Status& why);
+
 // SIGTERM and SIGINT must be blocked in all threads; they end the replica in order, with exit code
 // 0. A failed replica gives kExitRankFailed; its ranks may hang in a collective then, so the caller
 // has to end the process without waiting for anything.

@@ -60,7 +60,7 @@ int follow(World& world, Control& control, const WorkerOptions& options) {
   auto rank = Rank::load(world, options.replica, [](int64_t, int64_t) {});
   if (!rank.ok()) {
     log_error("this rank ends: " + rank.status().to_string());
-    return kExitRankFailed;
+    return load_exit_code(rank.status());
   }
   return run_rank_loop(**rank, *control.link, end_now);
 }

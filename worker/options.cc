@@ -106,7 +106,8 @@ Status interpret(const Texts& texts, WorkerOptions& o) {
   if (texts.kv_memory > uint64_t{1} << 50)
     return invalid_argument("--kv-memory is more than any host has");
   replica.kv_memory = static_cast<int64_t>(texts.kv_memory);
-  if (replica.limits.max_context == 0) replica.limits.max_context = kDefaultContext;
+  replica.fit_context = replica.limits.max_context == 0;
+  if (replica.fit_context) replica.limits.max_context = kDefaultContext;
   COHORT_ASSIGN_OR_RETURN(replica.layout.shares, parse_shares(texts.shares));
   if (!replica.layout.shares.empty() && int(replica.layout.shares.size()) != replica.layout.tp)
     return invalid_argument(concat("--shares has ", replica.layout.shares.size(),
@@ -126,7 +127,8 @@ Status interpret(const Texts& texts, WorkerOptions& o) {
 std::variant<WorkerOptions, int> parse_worker_options(int argc, char** argv) {
   CLI::App app(
       "One rank of a replica; started by mpirun, once per rank.\n"
-      "Exit status: 0 done, 64 wrong command line, 70 a rank failed, 71 the leader was lost.");
+      "Exit status: 0 done, 64 what was asked for cannot be, 70 a rank failed, 71 the leader was\n"
+      "lost.");
   WorkerOptions options;
   options.replica.limits.max_context = 0;
   Texts texts;

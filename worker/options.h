@@ -10,7 +10,8 @@
 
 namespace cohort {
 
-inline constexpr int kExitUsage = 64;  // the command line is wrong: do not start it again
+// What was asked for cannot be: starting it again would end the same way.
+inline constexpr int kExitUsage = 64;
 
 struct WorkerOptions {
   ReplicaOptions replica;

@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "base/log.h"
 #include "worker/rank.h"
 
 namespace cohort {
@@ -127,6 +128,14 @@ class RankLoader {
     return rank_->partition_.layers[size_t(rank_->mesh_.coordinates(world_.rank()).pp)];
   }
 
+  void lower_context(int32_t positions) {
+    if (world_.rank() == 0)
+      log_warning(concat("the KV cache has room for ", positions,
+                         " positions: the context is lowered to that from ",
+                         rank_->limits_.max_context, "; --kv-memory gives it more room"));
+    rank_->limits_.max_context = positions;
+  }
+
   // As many blocks as the rank with the least room can hold.
   Status size_pool() {
     const StepLimits& limits = rank_->limits_;
@@ -138,7 +147,7 @@ class RankLoader {
                                               .host_memory = host_memory_bytes(),
                                               .ranks_on_host = ranks_on_host_});
     Result<std::string> mine = concat(blocks);
-    if (blocks < per_sequence)
+    if (blocks < (options_.fit_context ? 1 : per_sequence))
       mine = resource_exhausted(concat("the KV cache has room for ", blocks * kBlockTokens,
                                        " positions, less than one ", "sequence of ",
                                        limits.max_context, " (", per_sequence * block_bytes,
@@ -151,6 +160,7 @@ class RankLoader {
       least = std::min(least, n);
     }
     rank_->limits_.blocks = least;
+    if (least < per_sequence) lower_context(least * kBlockTokens);
     return {};
   }
 

@@ -47,12 +47,13 @@ std::vector<RankState> RankStates::now() {
   const std::lock_guard lock(mutex_);
   if (hub_ != nullptr) {
     for (const PeerState& peer : hub_->peers()) {
+      if (peer.rank == 0) continue;
       RankState& state = ranks_.at(size_t(peer.rank));
       state.last_progress = duration_cast<milliseconds>(now - peer.last_progress);
       state.where = peer.progress.where;
     }
-    return ranks_;
   }
+  // Our own state is asked for here and not pushed to the hub.
   const Progress progress = rank_.progress();
   if (!progress.busy || progress.step != step_) progressed_ = now;
   step_ = progress.step;

@@ -26,6 +26,9 @@ struct ReplicaOptions {
   // positions, but no more than a quarter of the host's memory for all ranks on it.
   int64_t kv_memory = 0;
   StepLimits limits;  // blocks and in_flight are filled in by Rank::load
+  // Nobody asked for limits.max_context in particular: where the KV cache is too small for one such
+  // sequence, it is lowered to what there is room for.
+  bool fit_context = false;
 
   Duration start_timeout = std::chrono::seconds(60);  // until all ranks have met
   Duration load_timeout = std::chrono::minutes(30);   // until the slowest has its weights

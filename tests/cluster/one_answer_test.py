@@ -40,8 +40,8 @@ VARIANTS = [
     ("batch 16, 2 threads", ["--threads", 2], 16, 1),
     ("chunk 7", ["--threads", 2, "--chunk", 7], 3, 1),
     ("chunk 64", ["--threads", 2, "--chunk", 64], 1, 1),
-    # 16 sequences of up to 400 positions need about 400 blocks of 16; 3M per rank hold about 130.
-    ("forced preemption", ["--threads", 2, "--kv-memory", "3M"], 16, 1),
+    # 16 sequences need about 2000 positions of 23 KB each; this holds 569.
+    ("forced preemption", ["--threads", 2, "--kv-memory", "12500K"], 16, 1),
     ("portable kernels", ["--threads", 2, "--isa", "portable"], 16, 1),
     ("tp 2", ["--tp", 2], 3, 1),
     ("tp 3", ["--tp", 3], 3, 1),
