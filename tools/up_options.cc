@@ -46,7 +46,8 @@ void declare_serving(CLI::App& app, UpOptions& o) {
   app.add_option("--max-batch", o.max_batch, "Sequences that run at once in a replica");
   app.add_option("--chunk", o.chunk, "Tokens of one step: longer prompts are cut into chunks");
   app.add_option("--coordinator-args", o.coordinator_arguments,
-                 "Further flags for the coordinator (see cohort-coordinator --help)");
+                 "Further flags for the coordinator (see cohort-coordinator --help)")
+      ->multi_option_policy(CLI::MultiOptionPolicy::Throw);
 }
 
 void declare_arithmetic(CLI::App& app, UpOptions& o) {
@@ -102,6 +103,8 @@ std::vector<std::string> mpirun_arguments(int ranks) {
 }  // namespace
 
 void declare_up_options(CLI::App& app, UpOptions& options) {
+  // So that a script's own defaults can be overridden by appending.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   declare_shape(app, options);
   declare_serving(app, options);
   declare_arithmetic(app, options);
