@@ -58,7 +58,7 @@ def wait_until(condition, seconds, what):
 class Stream:
     """One streaming request, read on the caller's thread event by event."""
 
-    def __init__(self, cluster, path, body, timeout=120):
+    def __init__(self, cluster, path, body, timeout=300):
         self.connection = http.client.HTTPConnection(cluster.host, cluster.port, timeout=timeout)
         self.connection.request("POST", path, json.dumps(dict(body, stream=True)),
                                 {"Content-Type": "application/json"})
@@ -154,7 +154,7 @@ class Cluster:
     def processes(self):
         return marked_processes(self.mark)
 
-    def request(self, method, path, body=None, timeout=120, headers=None):
+    def request(self, method, path, body=None, timeout=300, headers=None):
         """(status, parsed JSON or text)."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         try:
@@ -175,7 +175,7 @@ class Cluster:
     def post(self, path, body, **more):
         return self.request("POST", path, body, **more)
 
-    def stream(self, path, body, timeout=120):
+    def stream(self, path, body, timeout=300):
         return Stream(self, path, body, timeout)
 
     def replicas(self):

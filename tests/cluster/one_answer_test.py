@@ -7,7 +7,9 @@ thread, batch 1, cold cache; everything else must equal it exactly: JSON numbers
 they were printed.
 """
 import concurrent.futures
+import contextlib
 import sys
+import threading
 
 from cluster import Cluster
 from prompts import GREEDY, PROMPTS, seeded
@@ -23,6 +25,25 @@ def ask_all(cluster, concurrent=1, repeat=1):
 
 def concurrent_pool(n):
     return concurrent.futures.ThreadPoolExecutor(n)
+
+
+@contextlib.contextmanager
+def long_company(cluster, streams):
+    """Long generations beside the requests under test; read to their ends."""
+    opened = [cluster.stream("/v1/completions", dict(prompt=f"Story {i}:", max_tokens=400, ignore_eos=True, seed=i))
+              for i in range(streams)]
+    readers = [threading.Thread(target=drain, args=(stream,)) for stream in opened]
+    for reader in readers:
+        reader.start()
+    yield
+    for stream, reader in zip(opened, readers):
+        reader.join()
+        stream.close()
+
+
+def drain(stream):
+    for _ in stream.events():
+        pass
 
 
 def compare(name, baseline, answers):
@@ -63,13 +84,13 @@ def main():
         if chosen and name not in chosen:
             continue
         with Cluster(*arguments) as cluster:
-            for answers in ask_all(cluster, concurrent, repeat):
-                compare(name, baseline, answers)
+            with long_company(cluster, 4 if name == "forced preemption" else 0):
+                for answers in ask_all(cluster, concurrent, repeat):
+                    compare(name, baseline, answers)
             if name == "forced preemption":
-                _, metrics = cluster.get("/metrics")
-                count = sum(float(l.split()[-1]) for l in metrics.splitlines()
-                            if l.startswith("cohort_preemptions_total"))
+                count = sum(r["preemptions"] for r in cluster.replicas())
                 assert count > 0, "nothing was preempted: the variant proves nothing"
+                print(f"{name}: {count} preemptions", flush=True)
             cluster.wait_idle()
 
 
