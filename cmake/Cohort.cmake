@@ -14,8 +14,13 @@ if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE}")
 endif()
 
-# Debug information for backtraces only: full -g doubles the link time.
-set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
+# Debug information for backtraces only: full -g doubles the link time. Sanitizers check what the
+# source says, not what an optimiser makes of it: more than -O1 would only cost compile time.
+if(COHORT_SANITIZE)
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
+else()
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
+endif()
 
 add_library(cohort_options INTERFACE)
 target_include_directories(cohort_options INTERFACE "${CMAKE_SOURCE_DIR}")

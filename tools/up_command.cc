@@ -210,8 +210,9 @@ int run_up(const UpOptions& options) {
 void add_up_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<UpOptions>();
   CLI::App* up = app.add_subcommand("up", "Start a cluster on this machine and keep it alive");
-  up->description(
-      "Starts a coordinator and, for each replica, an mpirun of its ranks; restarts replicas that\n"
+  up->footer(
+      "\nStarts a coordinator and, for each replica, an mpirun of its ranks; restarts replicas "
+      "that\n"
       "die. When everything serves it prints one line that begins with 'ready: '. Ctrl-C ends "
       "it.\n\n"
       "  cohort up                                one rank with all cores, model smollm2\n"

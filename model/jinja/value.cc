@@ -17,6 +17,9 @@ template <class... Cases>
 struct Overloaded : Cases... {
   using Cases::operator()...;
 };
+// Clang 14 does not deduce the arguments of an aggregate by itself.
+template <class... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
 
 bool sequence_truthy(const Sequence& sequence) {
   return !sequence.sized() || !sequence.items.empty();
