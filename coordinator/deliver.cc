@@ -12,6 +12,14 @@ using replica::v1::CoordinatorMessage;
 namespace {
 // Tokens between acknowledgements: small enough that a leader keeps little.
 constexpr size_t kAckEvery = 16;
+
+// Records of tokens that are part of the text for certain go out. all: nothing cuts any more.
+void release_records(Sequence& sequence, bool all, OutputDelta& delta) {
+  while (!sequence.held.empty() && (all || sequence.held.front().begin < sequence.text.shown())) {
+    delta.logprobs.push_back(std::move(sequence.held.front().record));
+    sequence.held.pop_front();
+  }
+}
 }  // namespace
 
 TokenRecord RequestService::record_of(const replica::v1::Token& token) const {
@@ -27,6 +35,7 @@ TokenRecord RequestService::record_of(const replica::v1::Token& token) const {
 bool RequestService::deliver(ReplicaRecord& record, Sequence& sequence,
                              const replica::v1::TokenEvent& event) {
   OpenRequest& request = *journal_.request(sequence.request);
+  const SamplingOptions& sampling = request.request.sampling;
   const bool ends = event.finish() == replica::v1::FINISH_STOP;
   const size_t begin = sequence.output.size() - event.index();  // earlier ones came before
   const size_t count = static_cast<size_t>(event.tokens_size());
@@ -36,9 +45,13 @@ bool RequestService::deliver(ReplicaRecord& record, Sequence& sequence,
     const auto& token = event.tokens(static_cast<int>(i));
     sequence.output.push_back(token.id());
     delta.tokens.push_back(token.id());
-    delta.text += sequence.text.push(token.id(), ends && i + 1 == count);
-    if (request.request.sampling.logprobs) delta.logprobs.push_back(record_of(token));
+    const bool last = ends && i + 1 == count;
+    const size_t at = sequence.text.decoded();
+    delta.text += sequence.text.push(token.id(), last);
+    if (sampling.logprobs && (!last || sampling.include_stop_text))
+      sequence.held.push_back({at, record_of(token)});
   }
+  release_records(sequence, sampling.stop.empty(), delta);
   if (event.cached_tokens() > 0 && sequence.attempt == 1 && sequence.cached_tokens == 0) {
     sequence.cached_tokens = event.cached_tokens();
     metrics_.prompt_tokens(0, event.cached_tokens());
@@ -127,6 +140,7 @@ void RequestService::complete(Sequence& sequence, FinishReason reason) {
   if (!sequence.text.stopped()) last.text = sequence.text.flush();
   // A stop string may be complete only with the last bytes of the decoder.
   if (sequence.text.stopped()) last.finish = FinishReason::stop;
+  release_records(sequence, !sequence.text.stopped(), last);
   request.usage.cached_tokens += sequence.cached_tokens;
   const Outcome outcome = *last.finish == FinishReason::stop ? Outcome::stop : Outcome::length;
   request.sink->output(std::move(last));

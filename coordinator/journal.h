@@ -2,6 +2,7 @@
 // Every open request and its sequences: prompt, parameters, tokens taken so far, which attempt runs
 // where. Enough to go on elsewhere when a replica dies. Used by the core thread.
 #pragma once
+#include <deque>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -15,6 +16,12 @@
 
 namespace cohort {
 
+// What was learnt of a token, until it is certain that no stop string cuts the token off.
+struct HeldRecord {
+  size_t begin = 0;  // of the token, in bytes of the text
+  TokenRecord record;
+};
+
 struct Sequence {
   uint64_t id = 0;
   uint64_t request = 0;
@@ -26,6 +33,7 @@ struct Sequence {
 
   std::vector<TokenId> output;  // taken; its size is the next index
   TextStream text;
+  std::deque<HeldRecord> held{};
   uint32_t attempt = 0;      // of the current or last submission
   int crashes = 0;           // of replicas that had it
   std::string replica_name;  // where it runs; "" while it waits
@@ -40,7 +48,8 @@ struct Sequence {
 struct OpenRequest {
   uint64_t id = 0;
   std::shared_ptr<ResponseSink> sink;
-  GenerateRequest request;  // without prompts
+  GenerateRequest request;   // without prompts
+  std::string prompt_field;  // what the client calls the prompt
   std::vector<TokenId> end_tokens;
   std::vector<uint64_t> sequences;  // open ones
   int admitted_sequences = 0;

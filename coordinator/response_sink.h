@@ -34,7 +34,9 @@ struct OutputDelta {
   int choice = 0;
   std::string text;  // whole UTF-8 characters
   std::vector<TokenId> tokens;
-  std::vector<TokenRecord> logprobs;   // one per token if they were asked for
+  // If they were asked for: one per token that is part of the text, not of what a stop string or
+  // the end of turn cut off. They may come later than the token.
+  std::vector<TokenRecord> logprobs;
   std::optional<FinishReason> finish;  // on the last delta of the choice
 };
 

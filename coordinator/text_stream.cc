@@ -19,12 +19,20 @@ std::string TextStream::push(TokenId id, bool ends) {
   ++tokens_;
   if (ends && !include_stop_) return {};
   const std::string text = decoder_.push(id);
-  return tokens_ <= min_tokens_ ? matcher_.pass(text) : matcher_.push(text);
+  decoded_ += text.size();
+  return take(tokens_ <= min_tokens_ ? matcher_.pass(text) : matcher_.push(text));
 }
 
 std::string TextStream::flush() {
-  std::string text = matcher_.push(decoder_.flush());
+  const std::string tail = decoder_.flush();
+  decoded_ += tail.size();
+  std::string text = matcher_.push(tail);
   if (!matcher_.stopped()) text += matcher_.flush();
+  return take(std::move(text));
+}
+
+std::string TextStream::take(std::string text) {
+  shown_ += text.size();
   return text;
 }
 

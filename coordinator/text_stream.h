@@ -23,13 +23,20 @@ class TextStream {
   std::string flush();
   // A stop string was found; the sequence is complete.
   bool stopped() const { return matcher_.stopped(); }
+  // Bytes of text so far, all of them and those that were given out. The token that is pushed next
+  // begins at decoded(), or at the character that it continues; a token is part of the answer if
+  // it begins before the final shown().
+  size_t decoded() const { return decoded_; }
+  size_t shown() const { return shown_; }
 
  private:
+  std::string take(std::string text);
   IncrementalDecoder decoder_;
   StopMatcher matcher_;
   const int min_tokens_;
   const bool include_stop_;
   int tokens_ = 0;
+  size_t decoded_ = 0, shown_ = 0;
 };
 
 }  // namespace cohort
