@@ -43,6 +43,11 @@ void Admission::close() {
   closed_ = true;
 }
 
+bool Admission::closed() const {
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
 void Admission::queued_changed(int sequences, int64_t tokens) {
   const std::lock_guard lock(mutex_);
   queued_sequences_ += sequences;

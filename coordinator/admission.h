@@ -36,6 +36,7 @@ class Admission {
   std::optional<Failure> enter(const AdmissionCost& cost);
   // From now on nothing enters.
   void close();
+  bool closed() const;
   // Part of what entered no longer waits, or waits again.
   void queued_changed(int sequences, int64_t tokens);
   // The sequences of a request that are open are fewer by this many.

@@ -82,6 +82,8 @@ void HttpFront::tokenize(const Exchange& exchange) const {
   if (const auto* failure = std::get_if<Failure>(&parsed))
     return respond_failure(*exchange, *failure);
   auto body = std::make_shared<TokenizeBody>(std::move(std::get<TokenizeBody>(parsed)));
+  if (const auto refusal = service_.check_model(body->request.model))
+    return respond_failure(*exchange, *refusal);
   const bool posted = service_.offload([this, exchange, body] {
     const auto prompts = encode_prompts(body->request, service_.model());
     exchange->run([this, exchange, body, prompts] {
@@ -125,7 +127,8 @@ void HttpFront::ready(const Exchange& exchange) const {
     if (!r.problem.empty()) problems.push_back(concat("replica ", r.name, ": ", r.problem));
   }
   if (view->replicas.empty()) problems.push_back("no replica has connected");
-  const bool ready = view->ready() > 0;
+  if (service_.stopping()) problems.push_back("the server is shutting down");
+  const bool ready = view->ready() > 0 && !service_.stopping();
   respond_json(*exchange, ready ? 200 : 503,
                {{"ready", ready},
                 {"replicas_ready", view->ready()},

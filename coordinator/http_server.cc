@@ -54,17 +54,13 @@ class BeastServer final : public HttpServer {
   int port() const override { return port_; }
   int connections() const override { return shared_->connections.load(); }
 
-  void stop_accepting() override {
+  void stop(Duration flush) override {
+    if (runners_.empty()) return;
     asio::post(acceptor_.get_executor(), [this] {
       error_code ignored;
       acceptor_.close(ignored);
       retry_.cancel();
     });
-  }
-
-  void stop(Duration flush) override {
-    if (runners_.empty()) return;
-    stop_accepting();
     const Deadline deadline = Deadline::after(flush);
     while (connections() > 0 && !deadline.expired())
       std::this_thread::sleep_for(std::chrono::milliseconds(10));

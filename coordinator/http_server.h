@@ -35,9 +35,8 @@ class HttpServer {
                                                    const HttpLimits& limits, Serve serve);
   virtual ~HttpServer() = default;
   virtual int port() const = 0;
-  // Accepts nobody any more; open connections go on.
-  virtual void stop_accepting() = 0;
-  // Gives what is queued `flush` to go out, then closes everything and ends the threads.
+  // Accepts nobody any more, gives what is queued `flush` to go out, then closes everything and
+  // ends the threads.
   virtual void stop(Duration flush) = 0;
   virtual int connections() const = 0;
 };

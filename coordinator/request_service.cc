@@ -71,14 +71,14 @@ void RequestService::stop() {
   loop_.stop();
 }
 
-std::optional<Failure> RequestService::check_model(const GenerateRequest& request) const {
-  if (request.model.empty() || request.model == model_->name) return {};
-  return Failure{Code::kNotFound,
-                 concat("the model '", request.model, "' does not exist; this server has '",
-                        model_->name, "'"),
-                 "model",
-                 {},
-                 true};
+std::optional<Failure> RequestService::check_model(const std::string& name) const {
+  if (name.empty() || name == model_->name) return {};
+  return Failure{
+      Code::kNotFound,
+      concat("the model '", name, "' does not exist; this server has '", model_->name, "'"),
+      "model",
+      {},
+      true};
 }
 
 AdmissionCost RequestService::cost_of(const GenerateRequest& request) const {
@@ -97,7 +97,7 @@ AdmissionCost RequestService::cost_of(const GenerateRequest& request) const {
 
 uint64_t RequestService::submit(GenerateRequest request, std::shared_ptr<ResponseSink> sink) {
   const uint64_t id = next_id_.fetch_add(1);
-  std::optional<Failure> refusal = check_model(request);
+  std::optional<Failure> refusal = check_model(request.model);
   const AdmissionCost cost = cost_of(request);
   if (!refusal) refusal = admission_.enter(cost);
   if (refusal) {
@@ -114,6 +114,7 @@ uint64_t RequestService::submit(GenerateRequest request, std::shared_ptr<Respons
   open->admitted_sequences = cost.sequences;
   open->queued_sequences = cost.queued_sequences;
   open->queued_tokens = cost.queued_tokens;
+  open->prompt_field = request.chat ? "messages" : "prompt";
   auto input = std::make_shared<GenerateRequest>(request);
   request.prompts.clear();
   request.chat.reset();
@@ -169,15 +170,20 @@ std::optional<Failure> RequestService::check_prompts(const OpenRequest& request,
   const int context = max_context_.load();
   for (const TokenList& prompt : prompts) {
     if (prompt->empty())
-      return invalid_request("the prompt is empty: give at least one token", "prompt");
+      return invalid_request("the prompt is empty: give at least one token", request.prompt_field);
     const int length = static_cast<int>(std::min<size_t>(prompt->size(), INT32_MAX));
     const std::optional<int> asked = request.request.sampling.max_tokens;
-    if (length < context && (!asked || *asked <= context - length)) continue;
-    if (!asked || length >= context)
+    const int least = request.request.sampling.min_tokens;
+    if (length < context && std::max(asked.value_or(1), least) <= context - length) continue;
+    if (!asked && length < context)
+      return invalid_request(concat("the prompt has ", length, " tokens and min_tokens is ", least,
+                                    ": together more than the context of ", context, " tokens"),
+                             "min_tokens");
+    if (length >= context)
       return invalid_request(
           concat("the prompt has ", length, " tokens, and the context of ", context,
-                 " tokens has to hold it and at least one more: ", "shorten the prompt"),
-          "prompt");
+                 " tokens has to hold it and at least one more: shorten the prompt"),
+          request.prompt_field);
     return invalid_request(concat("the prompt has ", length, " tokens and max_tokens is ", *asked,
                                   ": together more than the context of ", context, " tokens"),
                            "max_tokens");

@@ -52,6 +52,7 @@ class RequestService : public SessionEvents {
 
   // Lets nobody in from now on.
   void close_admission() { admission_.close(); }
+  bool stopping() const { return admission_.closed(); }
   // Fails what is open, tells it to the sinks and ends the threads. Leaders must be gone before or
   // find their events dropped.
   void stop();
@@ -59,6 +60,8 @@ class RequestService : public SessionEvents {
   // Tells a replica to finish what it has and leave. False if there is none of that name.
   bool drain(const std::string& replica_name);
 
+  // Why a request for this model is refused; "" is the one that is served.
+  std::optional<Failure> check_model(const std::string& name) const;
   const ServedModel& model() const { return *model_; }
   const ServiceOptions& options() const { return options_; }
   std::shared_ptr<const ClusterView> view() const { return board_.read(); }
@@ -72,7 +75,6 @@ class RequestService : public SessionEvents {
 
  private:
   // request_service.cc
-  std::optional<Failure> check_model(const GenerateRequest& request) const;
   AdmissionCost cost_of(const GenerateRequest& request) const;
   void open_request(std::unique_ptr<OpenRequest> request);
   void encoded(uint64_t id, Result<std::vector<TokenList>> prompts);

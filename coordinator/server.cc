@@ -34,8 +34,9 @@ void Server::update_health() { grpc_->set_ready(service_->view()->ready() > 0); 
 
 void Server::stop(Duration drain) {
   if (std::exchange(stopped_, true)) return;
+  // Who asks meanwhile is told so, on new connections too: /ready says 503, requests are refused.
   service_->close_admission();
-  if (http_) http_->stop_accepting();
+  if (grpc_) grpc_->set_ready(false);
   const Deadline deadline = Deadline::after(drain);
   while (service_->open_sequences() > 0 && !deadline.expired())
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
