@@ -191,10 +191,26 @@ std::shared_ptr<const ChatInput> read_chat(const JsonFields& fields) {
 }
 
 void refuse_unsupported(const JsonFields& fields, bool chat) {
-  for (const char* key :
-       {"suffix", "functions", "function_call", "audio", "prediction", "web_search_options",
-        "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
-        "prompt_logprobs", "use_beam_search", "continue_final_message", "truncate_prompt_tokens"}) {
+  for (const char* key : {"suffix",
+                          "functions",
+                          "function_call",
+                          "audio",
+                          "prediction",
+                          "web_search_options",
+                          "guided_json",
+                          "guided_regex",
+                          "guided_choice",
+                          "guided_grammar",
+                          "structured_outputs",
+                          "prompt_logprobs",
+                          "use_beam_search",
+                          "continue_final_message",
+                          "truncate_prompt_tokens",
+                          "allowed_token_ids",
+                          "bad_words",
+                          "chat_template",
+                          "documents",
+                          "return_tokens_as_token_ids"}) {
     const Json* value = fields.find(key);
     const bool set =
         value && *value != false && *value != "" && !(value->is_array() && value->empty());

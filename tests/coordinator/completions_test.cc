@@ -44,6 +44,58 @@ TEST_F(CompletionsTest, E22_StopsAtAStopStringAlikeStreamedOrNot) {
   EXPECT_TRUE(eventually([&] { return fake->active() == 0; }));
 }
 
+TEST_F(CompletionsTest, E22_LogprobsEndWhereTheTextEnds) {
+  start();
+  const auto fake = replica();  // a token is a letter
+  const std::string text = FakeReplica::letters(ids("p"), 20);
+  Json body = {{"prompt", "p"},
+               {"max_tokens", 500},
+               {"stop", text.substr(9, 3)},
+               {"return_token_ids", true},
+               {"logprobs", 0}};
+  const Json choice = Json::parse(complete(body).body)["choices"][0];
+  const auto joined = [](const Json& logprobs) {
+    std::string out;
+    for (const Json& token : logprobs["tokens"]) out += token.get<std::string>();
+    return out;
+  };
+  EXPECT_EQ(joined(choice["logprobs"]), text.substr(0, 9));
+  // The tokens of the stop string were generated, and their ids say so.
+  EXPECT_EQ(choice["token_ids"].size(), 12U);
+  body["stream"] = true;
+  std::string streamed;
+  for (const std::string& event : complete(body).events()) {
+    if (event == "[DONE]") continue;
+    const Json logprobs = Json::parse(event)["choices"][0]["logprobs"];
+    if (!logprobs.is_null()) streamed += joined(logprobs);
+  }
+  EXPECT_EQ(streamed, text.substr(0, 9));
+}
+
+TEST_F(CompletionsTest, E24_EachStreamedChoiceFinishesOnceAndEchoesItsPrompt) {
+  start();
+  const auto fake = replica();
+  const HttpAnswer answer = complete(
+      {{"prompt", {"ab", "cd"}}, {"n", 3}, {"max_tokens", 7}, {"echo", true}, {"stream", true}});
+  const auto events = answer.events();
+  ASSERT_EQ(events.back(), "[DONE]");
+  std::map<int, std::string> texts;
+  std::map<int, int> finishes;
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    const Json choice = Json::parse(events[i])["choices"][0];
+    const int index = choice["index"];
+    EXPECT_EQ(finishes[index], 0) << "news after the end of choice " << index;
+    texts[index] += choice["text"].get<std::string>();
+    finishes[index] += choice["finish_reason"].is_null() ? 0 : 1;
+  }
+  ASSERT_EQ(texts.size(), 6U);
+  for (const auto& [index, text] : texts) {
+    const std::string prompt = index < 3 ? "ab" : "cd";
+    EXPECT_EQ(text, prompt + FakeReplica::letters(ids(prompt), 7));
+    EXPECT_EQ(finishes[index], 1);
+  }
+}
+
 TEST_F(CompletionsTest, ManyChoicesPromptsAndLogprobs) {
   start();
   const auto fake = replica();
@@ -112,6 +164,13 @@ TEST_F(CompletionsTest, E07_WhatCannotBeServedIsA400BeforeTheFirstByte) {
   EXPECT_EQ(refused({{"prompt", longer}, {"stream", true}}), "prompt");
   EXPECT_EQ(refused({{"prompt", "x"}, {"max_tokens", 5000}, {"stream", true}}), "max_tokens");
   EXPECT_EQ(refused({{"prompt", {1, 300}}}), "prompt");
+  EXPECT_EQ(refused({{"prompt", ""}, {"add_special_tokens", false}}), "prompt");
+  const HttpAnswer chat =
+      HttpClient(server_->http_port())
+          .post("/v1/chat/completions",
+                Json{{"messages", {{{"role", "user"}, {"content", longer}}}}}.dump());
+  EXPECT_EQ(chat.status, 400);
+  EXPECT_EQ(Json::parse(chat.body)["error"]["param"], "messages");
   EXPECT_EQ(complete({{"prompt", "x"}, {"model", "other"}}).status, 404);
   EXPECT_EQ(fake->submits().size(), 0U);
 }
@@ -174,13 +233,18 @@ TEST_F(CompletionsTest, E17_AFullQueueAnswersAtOnce) {
                          std::to_string(body.size()) + "\r\n\r\n" + body);
   }
   ASSERT_TRUE(eventually([&] { return server_->service().open_sequences() == 4; }));
-  const auto begin = std::chrono::steady_clock::now();
-  const HttpAnswer answer = complete({{"prompt", std::string(1 << 20, 'x')}});
-  const auto took = std::chrono::steady_clock::now() - begin;
-  EXPECT_EQ(answer.status, 503);
-  EXPECT_THAT(answer.head, testing::HasSubstr("Retry-After: "));
-  // The promise is 50 ms; a machine busy with other tests gets some more.
-  EXPECT_LT(took, milliseconds(500));
+  // The median, because the machine may be busy with other tests.
+  std::vector<double> took;
+  for (int i = 0; i < 25; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    const HttpAnswer answer = complete({{"prompt", std::string(64 << 10, 'x')}});
+    took.push_back(seconds(std::chrono::steady_clock::now() - begin));
+    EXPECT_EQ(answer.status, 503);
+    EXPECT_THAT(answer.head, testing::HasSubstr("Retry-After: "));
+    EXPECT_EQ(Json::parse(answer.body)["error"]["type"], "service_unavailable_error");
+  }
+  std::nth_element(took.begin(), took.begin() + 12, took.end());
+  EXPECT_LT(took[12], 0.050);
   waiting.clear();
   EXPECT_TRUE(eventually([&] { return server_->service().open_sequences() == 0; }));
 }
@@ -267,42 +331,6 @@ TEST_F(CompletionsTest, E24_SilenceIsFilledWithComments) {
   EXPECT_THAT(client.receive_until(": ping\n\n"), testing::HasSubstr("200 OK"));
   const auto fake = replica();
   EXPECT_THAT(client.receive_until("[DONE]"), testing::HasSubstr("\"finish_reason\":\"length\""));
-}
-
-TEST_F(CompletionsTest, PagesForPeopleAndProbes) {
-  start();
-  HttpClient client(server_->http_port());
-  EXPECT_EQ(client.get("/ready").status, 503);
-  FakeReplicaOptions options;
-  const auto fake = replica(options);
-  ASSERT_TRUE(eventually([&] { return client.get("/ready").status == 200; }));
-  const Json replicas = Json::parse(client.get("/admin/replicas").body);
-  EXPECT_EQ(replicas[0]["state"], "READY");
-  EXPECT_EQ(replicas[0]["ranks"][1]["host"], "fakehost");
-  EXPECT_EQ(Json::parse(client.get("/v1/models").body)["data"][0]["id"], "fake");
-  EXPECT_EQ(client.get("/v1/models/fake").status, 200);
-  EXPECT_EQ(client.get("/v1/models/none").status, 404);
-  EXPECT_EQ(client.get("/nowhere").status, 404);
-  EXPECT_EQ(client.get("/v1/completions").status, 405);
-  const Json tokens = Json::parse(client.post("/tokenize", R"({"prompt":"ab"})").body);
-  EXPECT_EQ(tokens["tokens"], (Json{FakeTokenizer::kBos, 'a', 'b'}));
-  EXPECT_EQ(tokens["count"], 3);
-  EXPECT_EQ(Json::parse(client.post("/detokenize", R"({"tokens":[97,98]})").body)["prompt"], "ab");
-  const std::string metrics = client.get("/metrics").body;
-  EXPECT_THAT(metrics, testing::HasSubstr("cohort_num_requests_running"));
-  EXPECT_THAT(metrics, testing::HasSubstr("state=\"READY\"} 1"));
-}
-
-TEST_F(CompletionsTest, E04_AStuckRankTurnsReadinessOffAndIsNamed) {
-  options_.service.replicas.stall = milliseconds(1000);
-  start();
-  FakeReplicaOptions stuck;
-  stuck.stuck_rank_ms = 2000;
-  const auto fake = replica(stuck);
-  HttpClient client(server_->http_port());
-  ASSERT_TRUE(eventually(
-      [&] { return client.get("/ready").body.find("rank 1 on fakehost") != std::string::npos; }));
-  EXPECT_EQ(client.get("/ready").status, 503);
 }
 
 TEST_F(CompletionsTest, StoppingEndsOpenStreamsWithAnError) {

@@ -80,6 +80,47 @@ TEST(OpenAiParse, E07_RefusesWithTheNameOfTheField) {
   EXPECT_EQ(refused(R"({"prompt":"x","prompt_logprobs":1})"), "prompt_logprobs");
 }
 
+// Each field: values that are taken, and values that are refused with the field's name.
+TEST(OpenAiParse, E07_EveryNumberHasARangeAndAType) {
+  struct Case {
+    const char* field;
+    std::vector<const char*> good, bad;
+  };
+  const std::vector<Case> cases = {
+      {"temperature", {"0", "2", "2.5", "1e-300"}, {"-0.1", "1e300", "\"1\"", "[1]", "true"}},
+      {"top_p", {"1", "0.001"}, {"0", "1.001", "-1", "\"x\"", "1e-300"}},
+      {"top_k", {"-1", "0", "5", "3.0"}, {"-2", "1.5", "\"5\"", "9999999999"}},
+      {"min_p", {"0", "1"}, {"-0.1", "1.1", "{}"}},
+      {"seed", {"-9223372036854775808", "9223372036854775807"}, {"9223372036854775808", "0.5"}},
+      {"n", {"1", "128"}, {"0", "-1", "129", "1.5", "true"}},
+      {"presence_penalty", {"-2", "2"}, {"-2.1", "2.1", "\"0\""}},
+      {"frequency_penalty", {"-2", "2"}, {"-2.1", "2.1", "[]"}},
+      {"repetition_penalty", {"0.1", "2"}, {"0", "-1", "\"1\"", "1e-300"}},
+      {"logprobs", {"0", "20"}, {"-1", "21", "true", "\"1\""}},
+      {"max_tokens", {"1", "2147483647"}, {"0", "-1", "2147483648", "1.5", "\"7\""}},
+      {"min_tokens", {"0", "9"}, {"-1", "1.5", "2147483648"}},
+      {"logit_bias",
+       {"{}", R"({"0":100,"99":-100})"},
+       {R"({"100":1})", R"({"-1":1})", R"({"a":1})", R"({"1":101})", R"({"1":"1"})", "[]"}},
+      {"stop", {"[]", R"("a")", R"(["a","b"])"}, {R"([""])", "[1]", "7", R"({"a":1})"}},
+      {"stop_token_ids", {"[]", "[0,99]"}, {"[100]", "[-1]", "[1.5]", "[\"1\"]", "1"}},
+      {"ignore_eos", {"true", "false"}, {"1", "\"true\""}},
+      {"stream", {"true"}, {"1", "\"true\""}},
+      {"echo", {"true"}, {"0"}}};
+  for (const Case& c : cases) {
+    const auto body = [&](const char* value) {
+      return concat(R"({"prompt":"x",")", c.field, "\":", value, "}");
+    };
+    for (const char* value : c.good) EXPECT_EQ(refused(body(value)), "ACCEPTED") << body(value);
+    for (const char* value : c.bad) EXPECT_EQ(refused(body(value)), c.field) << body(value);
+    EXPECT_EQ(refused(body("null")), "ACCEPTED") << c.field;
+  }
+  // Not JSON at all.
+  EXPECT_EQ(refused(R"({"prompt":"x","temperature":NaN})"), "");
+  EXPECT_EQ(refused(R"({"prompt":"x","temperature":1e999})"), "");
+  EXPECT_EQ(refused(R"({"prompt":"x","min_tokens":5,"max_tokens":4})"), "min_tokens");
+}
+
 TEST(OpenAiParse, RefusesWhatChatsCannotDo) {
   const auto chat = [](const std::string& more) {
     return refused(R"({"messages":[{"role":"user","content":"hi"}])" + more + "}", true);
