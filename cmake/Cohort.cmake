@@ -7,6 +7,8 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 
 set(COHORT_SANITIZE "" CACHE STRING "Sanitizers for all targets, as in -fsanitize=...")
 option(COHORT_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
+option(COHORT_WITHOUT_GRPC "Leave out what speaks gRPC, even where it is installed" OFF)
+option(COHORT_WITHOUT_MPI "Ranks can only be threads of one process, even where MPI is installed" OFF)
 option(COHORT_WARNINGS_AS_ERRORS "Treat warnings as errors" ON)
 
 find_program(CCACHE ccache)

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds, and runs the tests.
 #
-#   tests/run.sh                      everything: format, cpu, cpu-asan, cpu-tsan, fuzz
+#   tests/run.sh                      everything: format, cpu, clang-tidy, cpu-asan, cpu-tsan, fuzz
 #   tests/run.sh --preset cpu-asan    one preset
-#   tests/run.sh --label fast         only tests with that label (fast, cluster, reference, fuzz)
+#   tests/run.sh --label fast         only tests with that label (fast, cluster, reference, threads, fuzz)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,10 +18,13 @@ while (($#)); do
   esac
 done
 everything=false
-((${#presets[@]})) || { everything=true; presets=(cpu cpu-asan cpu-tsan fuzz); }
-[[ -z "$label" ]] || everything=false
-[[ -z "$label" || ${#presets[@]} -ne 4 ]] || presets=(cpu)
-[[ "$label" == fuzz ]] && presets=(fuzz)
+if ((${#presets[@]} == 0)); then
+  case "$label" in
+    "") everything=true; presets=(cpu cpu-asan cpu-tsan fuzz) ;;
+    fuzz) presets=(fuzz) ;;
+    *) presets=(cpu) ;;
+  esac
+fi
 
 source deploy/packages.sh
 install_packages "${test_packages[@]}"
@@ -37,29 +40,57 @@ if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
 fi
 export COHORT_PYTHON="$venv/bin/python3"
 
-if $everything; then
-  echo "== format"
-  git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run --Werror
-fi
-
 failed=()
-for preset in "${presets[@]}"; do
-  echo "== $preset: build"
-  cmake --preset "$preset" >"build/$preset.configure.log" 2>&1 || { cat "build/$preset.configure.log"; exit 1; }
-  cmake --build --preset "$preset"
-  # Sanitizer builds run the tests that need one process; real clusters run optimised.
-  selection=()
-  if [[ -n "$label" ]]; then
-    selection=(-L "^$label\$")
-  elif [[ "$preset" == cpu-* ]]; then
-    selection=(-L '^fast$')
+summary=()
+
+# step NAME COMMAND...: runs it, remembers how it ended and how long it took, and goes on.
+step() {
+  local name=$1 start=$SECONDS result=passed
+  shift
+  echo "== $name"
+  "$@" || { result=FAILED; failed+=("$name"); }
+  summary+=("$(printf '%-16s %-6s %5d s' "$name" "$result" $((SECONDS - start)))")
+  [[ $result == passed ]]
+}
+
+check_format() { git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run --Werror; }
+
+build() {
+  cmake --preset "$1" >"build/$1.configure.log" 2>&1 || { cat "build/$1.configure.log"; return 1; }
+  cmake --build --preset "$1" -- -j2
+}
+
+# The small model of the reference and cluster tests; fetched once.
+fetch_model() { build/cpu/bin/cohort model --model smollm2 >/dev/null; }
+
+# Presets select what they run; a label narrows that.
+run_tests() {
+  local log="build/$1.ctest.log" status=0
+  ctest --preset "$1" ${label:+-L "^$label\$"} 2>&1 | tee "$log" || status=$?
+  results+=("$1: $(grep -E '^[0-9]+% tests passed' "$log" || echo 'ctest ran no tests')")
+  # Everything that tests need was installed or fetched above: here nothing has a reason to skip.
+  if grep -F '***Skipped' "$log"; then
+    echo "tests were skipped, see above" >&2
+    status=1
   fi
-  echo "== $preset: test"
-  ctest --preset "$preset" "${selection[@]}" --no-tests=error -j2 || failed+=("$preset")
+  return "$status"
+}
+
+results=()
+if $everything; then step "format" check_format || true; fi
+for preset in "${presets[@]}"; do
+  step "$preset build" build "$preset" || continue
+  if [[ "$preset" == cpu ]]; then
+    step "model" fetch_model || true
+    if $everything; then step "clang-tidy" tests/tidy.sh || true; fi
+  fi
+  step "$preset tests" run_tests "$preset" || true
 done
 
+echo "== summary"
+printf '%s\n' "${summary[@]}" "${results[@]}"
 if ((${#failed[@]})); then
-  echo "failed: ${failed[*]}" >&2
+  printf 'failed: %s\n' "${failed[@]}" >&2
   exit 1
 fi
 echo "all passed: ${presets[*]}"
