@@ -214,7 +214,8 @@ class Front final : public GrpcFront {
     server_ = builder.BuildAndStart();
     if (!server_ || port_ == 0)
       return unavailable(
-          concat("cannot listen on ", address, ": choose another address with --grpc"));
+          concat("cannot listen on ", address,
+                 ": is it in use, or not of this machine? Choose another address with --grpc"));
     set_ready(false);
     return {};
   }

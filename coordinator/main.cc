@@ -6,6 +6,7 @@
 // SIGTERM and SIGINT: nobody new, open streams may end until the drain limit, exit 0.
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <mutex>
 
@@ -64,6 +65,8 @@ int run(const CoordinatorOptions& options) {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  // What matters of gRPC's own messages comes as statuses, which we report in our words.
+  setenv("GRPC_VERBOSITY", "NONE", 0);
   if (options.die_with_parent) prctl(PR_SET_PDEATHSIG, SIGTERM);
   auto model = load_model(options);
   if (!model.ok()) {

@@ -54,7 +54,7 @@ Result<std::string> ask(const HttpClient& client, const ChatOptions& options,
         answer += text;
         return true;
       });
-  std::fputc('\n', stdout);
+  if (status.ok() || !answer.empty()) std::fputc('\n', stdout);
   if (!status.ok()) return status;
   if (!failure.ok()) return failure;
   return answer;

@@ -6,8 +6,8 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 namespace cohort {
 namespace {
@@ -41,8 +41,8 @@ class Connection {
   Status open(const std::string& host, const std::string& port) {
     boost::system::error_code error;
     const auto endpoints = tcp::resolver(io_).resolve(host, port, error);
-    if (error) return unavailable("cannot resolve " + host + ": " + error.message());
-    return run("cannot connect to " + host + ":" + port,
+    if (error) return unavailable("cannot resolve " + host + ":" + port + ": " + error.message());
+    return run("is a cluster running there? Cannot connect to " + host + ":" + port,
                [&](auto done) { stream_.async_connect(endpoints, done); });
   }
   Status write(const http::request<http::string_body>& request) {
@@ -146,7 +146,8 @@ Status HttpClient::stream(const std::string& path, const std::string& json,
   COHORT_RETURN_IF_ERROR(connection.open(host_, port_));
   COHORT_RETURN_IF_ERROR(connection.write(make_request(http::verb::post, host_, path, json)));
   http::response_parser<http::buffer_body> parser;
-  parser.body_limit(boost::none);
+  // Not boost::none: Beast of Boost 1.74 takes that for 0 where the length is known.
+  parser.body_limit(std::numeric_limits<uint64_t>::max());
   COHORT_RETURN_IF_ERROR(connection.read_header(parser));
   const bool events = parser.get()[http::field::content_type].starts_with("text/event-stream");
   const int status = int(parser.get().result_int());

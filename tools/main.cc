@@ -26,6 +26,10 @@ int main(int argc, char** argv) {
   cohort::add_model_command(app, exit_code);
   cohort::add_tokenize_command(app, exit_code);
   cohort::add_template_command(app, exit_code);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 1;
+  }
   return exit_code;
 }

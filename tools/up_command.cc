@@ -87,8 +87,9 @@ class Cluster {
   }
 
  private:
+  // why: empty if it has been said.
   static int fail(const std::string& why) {
-    log_error(why);
+    if (!why.empty()) log_error(why);
     return 1;
   }
 
@@ -103,8 +104,9 @@ class Cluster {
       if (stop_.received()) return cancelled("stopped while starting");
       if (!session_.empty()) break;
       if (auto exit = coordinator_->try_wait())
-        return internal_error("the coordinator ended with " + exit->to_string() +
-                              " before it listened; its message is above");
+        return internal_error(exit->signal == 0
+                                  ? std::string()  // it has said why
+                                  : "the coordinator ended with " + exit->to_string());
       if (deadline.expired()) return deadline_exceeded("the coordinator did not start in time");
     }
     return {};

@@ -3,6 +3,7 @@
 """Starting, refusing and ending: nothing hangs, nothing stays behind, messages say what to do."""
 import os
 import signal
+import socket
 import subprocess
 import time
 
@@ -18,6 +19,7 @@ def up_fails(*arguments, expect, seconds=60, environment=None):
     assert "ready: " not in result.stdout
     for word in expect:
         assert word in output, f"{word!r} is not in:\n{output[-3000:]}"
+    return output
 
 
 def check_refusals(folder):
@@ -30,6 +32,39 @@ def check_refusals(folder):
     up_fails("--tp", 4, expect=["tensor parallelism of 4", "1 to 3"])
     up_fails("--pp", 31, expect=["30"])
     up_fails("--http", "256.1.1.1:1", expect=["256.1.1.1"])
+
+
+def chat_fails(*arguments, expect):
+    result = subprocess.run([os.path.join(BIN, "cohort"), "chat", "--once", "Hello", *arguments], capture_output=True,
+                            text=True, timeout=60, check=False)
+    assert result.returncode == 1 and result.stdout == "", result
+    assert result.stderr.startswith("cohort chat: ") and result.stderr.count("\n") == 1, result.stderr
+    for word in expect:
+        assert word in result.stderr, f"{word!r} is not in {result.stderr!r}"
+
+
+def check_addresses_in_use():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for flag in ("--http", "--grpc"):
+            output = up_fails(flag, address, expect=[address, flag, "in use"])
+            assert output.count("\n") == 1, f"more than one line:\n{output}"
+
+
+def check_chat():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        chat_fails("--address", address, expect=[address, "cluster running"])
+    with Cluster("--tp", 1) as cluster:
+        address = f"{cluster.host}:{cluster.port}"
+        chat_fails("--address", address, "--max-tokens", "100000", expect=["max_tokens", "context"])
+        answer = subprocess.run([os.path.join(BIN, "cohort"), "chat", "--address", address, "--temperature", "0",
+                                 "--max-tokens", "12", "--once", "What is the capital of France?"],
+                                capture_output=True, text=True, timeout=120, check=True)
+        assert "Paris" in answer.stdout and answer.stderr == "", answer
 
 
 def check_ctrl_c():
@@ -88,8 +123,8 @@ def main():
     import tempfile
     with tempfile.TemporaryDirectory() as folder:
         check_refusals(folder)
-    for check in (check_ctrl_c, check_term_while_streaming, check_launcher_killed, check_mpirun_killed,
-                  check_readiness):
+    for check in (check_addresses_in_use, check_chat, check_ctrl_c, check_term_while_streaming,
+                  check_launcher_killed, check_mpirun_killed, check_readiness):
         check()
         print(f"{check.__name__}: ok", flush=True)
     assert not os.path.exists("/dev/shm") or not [f for f in os.listdir("/dev/shm") if f.startswith("cohort")]
