@@ -108,8 +108,8 @@ class Cluster:
 
     def __exit__(self, kind, value, trace):
         if kind is not None:
+            self.kill()  # first: whoever reads our messages may be gone
             sys.stderr.write(f"--- log of the cluster ({self.log.name}), last lines\n{self.log_text()[-6000:]}\n---\n")
-            self.kill()
             return
         code = self.stop()
         assert code == 0, f"cohort up ended with {code}\n{self.log_text()[-3000:]}"
