@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "fake_executor.h"
 
 namespace cohort {
@@ -70,6 +72,52 @@ TEST(Scheduler, DropsTheTokenAfterAnEnd) {
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].finish, FinishReason::stop);
   EXPECT_EQ(events[0].token->token, 50);
+}
+
+// A sequence can be preempted and begin again while a step of its former life is under way. That
+// step's result says nothing of the new life's blocks: were the third one, of which two rows are
+// computed, remembered as full, the last sequence would read what nobody has written.
+TEST(Scheduler, E15_AResultOfAFormerLifeMakesNoBlockKnown) {
+  const StepLimits tight{
+      .max_slots = 4, .max_rows = 2, .max_context = 128, .blocks = 13, .in_flight = 3};
+  Scheduler scheduler(tight, 1);
+  FakeExecutor fake(tight);
+  const auto plan = [&] {
+    const auto made = scheduler.plan();
+    const Status status = made ? fake.submit(*made) : Status();
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  };
+  const auto commit_but = [&](int unanswered) {
+    while (fake.unanswered() > unanswered) {
+      const auto result = fake.next_result();
+      ASSERT_TRUE(result.ok()) << result.status().to_string();
+      ASSERT_TRUE(scheduler.commit(*result).ok());
+    }
+  };
+  // Two that grow beyond what was kept for them, and a long prompt that has to give way.
+  ASSERT_TRUE(scheduler.admit(request(1, 43, 40)).ok());
+  ASSERT_TRUE(scheduler.admit(request(2, 43, 26, 300)).ok());
+  for (int tick = 0; scheduler.load().preemptions == 0; ++tick) {
+    ASSERT_LT(tick, 300);
+    if (tick == 36) {
+      ASSERT_TRUE(scheduler.admit(request(3, 57, 1, 500)).ok());
+    }
+    ASSERT_NO_FATAL_FAILURE(plan());
+    ASSERT_NO_FATAL_FAILURE(commit_but(1));
+  }
+  ASSERT_TRUE(scheduler.cancel({1, 1}));  // its blocks are free at once
+  ASSERT_NO_FATAL_FAILURE(plan());
+  ASSERT_EQ(fake.unanswered(), 2) << "the new life begins while the old one's step is under way";
+  ASSERT_TRUE(std::ranges::any_of(fake.plans().back().entries, [](const StepEntry& entry) {
+    return entry.sequence && entry.sequence->tokens[0] == 500 && entry.start == 32;
+  }));
+  ASSERT_NO_FATAL_FAILURE(commit_but(1));
+  ASSERT_TRUE(scheduler.cancel({3, 1}));
+  ASSERT_TRUE(scheduler.admit(request(4, 57, 1, 500)).ok());
+  while (!scheduler.idle()) {
+    ASSERT_NO_FATAL_FAILURE(plan());
+    ASSERT_NO_FATAL_FAILURE(commit_but(0));
+  }
 }
 
 TEST(Scheduler, E14_ACancelledSequenceIsGoneWithinTwoSteps) {
