@@ -43,7 +43,11 @@ Status BatchLoop::run() {
     admit(inbox_.take(idle ? options_.health_interval : Duration(0)));
     COHORT_RETURN_IF_ERROR(submit_plans());
     publish();
-    if (scheduler_.in_flight() == 0) continue;
+    if (scheduler_.in_flight() == 0) {
+      // Nothing is held back for blocks that nobody will give: see Scheduler::plan.
+      if (!scheduler_.idle()) return stuck();
+      continue;
+    }
     COHORT_RETURN_IF_ERROR(take_result());
     publish();
   }
@@ -107,6 +111,13 @@ Status BatchLoop::rest() {
   if (!std::exchange(checked_idle_, true))
     COHORT_RETURN_IF_ERROR(scheduler_.check_integrity().annotate("KV blocks after the last step"));
   return options_.health();
+}
+
+Status BatchLoop::stuck() const {
+  const SchedulerLoad load = scheduler_.load();
+  return internal_error(concat("no step is under way and none can be planned for ", load.running,
+                               " running and ", load.waiting, " waiting sequences; of ",
+                               load.blocks.total, " KV blocks ", load.blocks.held, " are held"));
 }
 
 int32_t BatchLoop::row_budget() const {

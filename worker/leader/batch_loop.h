@@ -73,6 +73,7 @@ class BatchLoop {
   Status take_result();
   void publish();
   Status rest();
+  Status stuck() const;
   int32_t row_budget() const;
 
   StepExecutor& executor_;

@@ -39,6 +39,7 @@ Scheduler::Scheduler(const StepLimits& limits, uint64_t epoch, SchedulerOptions 
       stages_(std::max(1, limits.in_flight - 1)),
       blocks_(limits.blocks),
       output_estimate_(kFirstOutputEstimate) {
+  COHORT_CHECK_GT(limits.max_slots, 0);
   COHORT_CHECK_GT(limits.max_rows, 0);
   COHORT_CHECK_GT(limits.in_flight, 0);
   for (int32_t slot = limits.max_slots; slot-- > 0;) free_slots_.push_back(slot);

@@ -58,8 +58,11 @@ class Scheduler {
   bool cancel(SequenceId id);
 
   // The next step, to be submitted; nothing if there is nothing to do or in_flight plans are
-  // unanswered. `row_budget` (at least 1) bounds the tokens of prefill chunks and decodes together,
-  // below limits.max_rows; decodes are never left out for its sake.
+  // unanswered. While a sequence runs or waits and no plan is unanswered there always is one: every
+  // block is then free, parked or held by a running sequence, admit() refuses what all blocks do
+  // not hold, and the most advanced sequence may take everybody's. `row_budget` (at least 1) bounds
+  // the tokens of prefill chunks and decodes together, below limits.max_rows; decodes are never
+  // left out for its sake.
   std::optional<StepPlan> plan(int32_t row_budget);
   std::optional<StepPlan> plan() { return plan(limits_.max_rows); }
 
