@@ -43,8 +43,12 @@ class Communicator {
 
   virtual Status broadcast(void* data, int64_t bytes, int root) = 0;
 
-  // Point to point, in order per pair. send may return before the peer receives (the buffer is free
-  // again on return); sizes must match.
+  // Point to point, in order per pair; sizes must match. The buffer is free again when send
+  // returns. While fewer than kHeldMessages messages to a peer are unread, send of at most
+  // kHeldBytes returns without waiting for it, whatever carries them; any other send may wait for
+  // the receive.
+  static constexpr int kHeldMessages = 4;
+  static constexpr int64_t kHeldBytes = 4000;
   virtual Status send(const void* data, int64_t bytes, int peer) = 0;
   virtual Status recv(void* data, int64_t bytes, int peer) = 0;
 

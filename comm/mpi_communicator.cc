@@ -10,14 +10,14 @@ namespace cohort {
 namespace {
 
 constexpr int64_t kChunkBytes = 256 << 10;
-constexpr int64_t kHeaderBytes = 64;  // keeps chunks aligned
 
 // Header of send and recv.
 struct MessageHeader {
   int64_t message_bytes;
   int64_t offset;
 };
-static_assert(sizeof(MessageHeader) <= kHeaderBytes && sizeof(RoundTag) <= kHeaderBytes);
+static_assert(sizeof(MessageHeader) <= MpiCommunicator::kHeaderBytes &&
+              sizeof(RoundTag) <= MpiCommunicator::kHeaderBytes);
 
 int64_t received_bytes(const MPI_Status& status) {
   int count = 0;
@@ -33,24 +33,34 @@ MpiCommunicator::MpiCommunicator(GroupInfo info, std::shared_ptr<MpiTransport> t
       transport_(std::move(transport)),
       round_tag_(first_tag),
       message_tag_(first_tag + 1),
-      buffers_(std::make_unique<Buffers>()) {
+      buffers_(std::make_unique<Buffers>()),
+      held_sent_(size_t(size())) {
   const size_t bytes = size_t(kHeaderBytes + kChunkBytes);
   buffers_->out = Buffer(bytes);
   buffers_->message = Buffer(bytes);
   buffers_->to.resize(size_t(size()));
+  buffers_->held.resize(size_t(size()));
   for (int r = 0; r < size(); r++) buffers_->in.emplace_back(r == rank() ? 0 : bytes);
 }
 
 MpiCommunicator::~MpiCommunicator() {
-  if (requests_.empty()) return;
-  // A verb has failed with messages under way, and the library may touch their memory at any time
-  // until the process ends: it is never given back.
+  // Where a verb has failed with messages under way, or a peer has not read the last ones, the
+  // library may touch their memory at any time until the process ends: it is never given back.
+  bool under_way = !requests_.empty();
+  for (auto& messages : buffers_->held)
+    for (Held& held : messages) {
+      int done = 0;
+      MPI_Test(&held.request, &done, MPI_STATUS_IGNORE);
+      if (done) continue;
+      MPI_Request_free(&held.request);
+      under_way = true;
+    }
   for (size_t i = 0; i < requests_.size(); i++) {
     if (requests_[i] == MPI_REQUEST_NULL) continue;
     if (i < receives_) MPI_Cancel(&requests_[i]);
     MPI_Request_free(&requests_[i]);
   }
-  (void)buffers_.release();
+  if (under_way) (void)buffers_.release();
 }
 
 std::byte* MpiCommunicator::outgoing() { return buffers_->out.data() + kHeaderBytes; }
@@ -132,7 +142,7 @@ Status MpiCommunicator::exchange(const RoundTag& tag, std::span<const Part> to,
     }
     COHORT_RETURN_IF_ERROR(start_send(message, kHeaderBytes + part.bytes, r, round_tag_));
   }
-  COHORT_RETURN_IF_ERROR(finish("a collective"));
+  COHORT_RETURN_IF_ERROR(finish("message of a collective"));
   return check_round(tag, from);
 }
 
@@ -151,7 +161,34 @@ Status MpiCommunicator::check_round(const RoundTag& tag, std::span<const Part> f
   return {};
 }
 
+Status MpiCommunicator::send_held(const std::byte* data, int64_t bytes, int peer) {
+  std::vector<Held>& messages = buffers_->held[size_t(peer)];
+  if (messages.empty()) messages.resize(kHeldMessages);
+  Held& held = messages[held_sent_[size_t(peer)]++ % kHeldMessages];
+  const Status free = poll_until(
+      [&]() -> Result<bool> {
+        int done = 0;
+        COHORT_RETURN_IF_ERROR(
+            mpi_status(MPI_Test(&held.request, &done, MPI_STATUS_IGNORE), "MPI_Test"));
+        if (!done && aborted()) return abort_status();
+        return done != 0;
+      },
+      timeout());
+  if (free.code() == Code::kDeadlineExceeded && free.message().empty())
+    return deadline_exceeded(
+        concat("no recv within ", seconds(timeout()), " s from ", info().peer(peer)));
+  COHORT_RETURN_IF_ERROR(free);
+  const MessageHeader header{bytes, 0};
+  std::memcpy(held.message.data(), &header, sizeof header);
+  if (bytes > 0) std::memcpy(held.message.data() + kHeaderBytes, data, size_t(bytes));
+  return mpi_status(
+      MPI_Isend(held.message.data(), int(kHeaderBytes + bytes), MPI_BYTE,
+                info().world_ranks[size_t(peer)], message_tag_, transport_->comm(), &held.request),
+      "MPI_Isend");
+}
+
 Status MpiCommunicator::send_bytes(const std::byte* data, int64_t bytes, int peer) {
+  if (bytes <= kHeldBytes) return send_held(data, bytes, peer);
   std::byte* const message = buffers_->message.data();
   int64_t at = 0;
   do {

@@ -14,6 +14,7 @@ namespace cohort {
 class MpiCommunicator : public RoundCommunicator {
  public:
   static constexpr int kTags = 2;
+  static constexpr int64_t kHeaderBytes = 64;  // keeps chunks aligned
 
   MpiCommunicator(GroupInfo info, std::shared_ptr<MpiTransport> transport, int first_tag);
   ~MpiCommunicator() override;
@@ -28,12 +29,20 @@ class MpiCommunicator : public RoundCommunicator {
   void give_up(const Status& why) override;
 
  private:
+  // A short message that may be under way while this rank goes on. MPI promises no memory for what
+  // is not received yet, so it is ours.
+  struct Held {
+    Buffer message = Buffer(size_t(kHeaderBytes + kHeldBytes));
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
   struct Buffers {
     Buffer out;              // header, chunk
     std::vector<Buffer> to;  // by peer: header, a part that does not lie behind the header of `out`
     std::vector<Buffer> in;  // by peer: header, chunk
-    Buffer message;          // of send and recv
+    Buffer message;          // of recv, and of send where it waits
+    std::vector<std::vector<Held>> held;  // by peer: none, or kHeldMessages used in turn
   };
+  Status send_held(const std::byte* data, int64_t bytes, int peer);
   Status start_send(const std::byte* message, int64_t bytes, int peer, int tag);
   Status start_receive(std::byte* message, int peer, int tag);
   // Until all that was started is done. The statuses of receives are in statuses_.
@@ -47,6 +56,7 @@ class MpiCommunicator : public RoundCommunicator {
   std::vector<MPI_Request> requests_;  // receives of a round first
   std::vector<MPI_Status> statuses_;
   std::vector<int> request_peer_;
+  std::vector<size_t> held_sent_;  // by peer
   size_t receives_ = 0;
 };
 

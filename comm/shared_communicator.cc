@@ -36,6 +36,8 @@ SharedCommunicator::SharedCommunicator(GroupInfo info, SharedRegion region,
       incoming_at_(size_t(size())),
       sent_(size_t(size())),
       received_(size_t(size())) {
+  static_assert(Ring::kChunks >= kHeldMessages);
+  COHORT_CHECK_LE(kHeldBytes, region_.chunk_bytes());
   COHORT_CHECK_EQ(region_.ranks(), size());
   region_.state(rank()).presence.store(uint32_t(Presence::present), std::memory_order_release);
 }
@@ -63,7 +65,7 @@ Status SharedCommunicator::exchange(const RoundTag& tag, std::span<const Part>,
     incoming_at_[size_t(r)] = from[size_t(r)].offset;
     if (r == rank()) continue;
     RankLine& theirs = region_.line(r);
-    COHORT_RETURN_IF_ERROR(wait({theirs.ready, round, r, true, "a collective"}));
+    COHORT_RETURN_IF_ERROR(wait({theirs.ready, round, r, true, "message of a collective"}));
     const RoundTag& their_tag = theirs.tag[round & 1];
     if (their_tag != tag) return mismatch(r, tag, their_tag);
   }

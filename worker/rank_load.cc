@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "worker/rank.h"
+#include "worker/token_route.h"
 
 namespace cohort {
 namespace {
@@ -39,6 +40,10 @@ Status check_options(const ReplicaOptions& options, int world_size) {
     return invalid_argument(concat("this processor has no ", name(options.isa)));
   if (limits.max_slots < 1 || limits.max_rows < 1 || limits.max_context < 1)
     return invalid_argument("the limits on slots, rows and context must be at least 1");
+  if (options.layout.ranks() > 1 && limits.max_slots > TokenRoute::kMostTokens)
+    return invalid_argument(concat("a replica of several ranks runs at most ",
+                                   TokenRoute::kMostTokens, " sequences at once, not ",
+                                   limits.max_slots, ": lower --max-batch"));
   const DType kv = options.kv_dtype;
   if (kv != DType::f32 && kv != DType::f16 && kv != DType::bf16)
     return invalid_argument(concat("the KV cache holds f32, f16 or bf16, not ", name(kv)));

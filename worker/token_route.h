@@ -21,10 +21,11 @@ namespace cohort {
 
 class TokenRoute {
  public:
-  // A message may be unread for so many steps: what every communicator holds for a pair without
-  // making the sender wait. The sampler must never wait here, because the leader may have no
-  // further plan that would make the first stage read.
-  static constexpr uint64_t kUnread = 4;
+  // A message may be unread for so many steps, and holds the tokens of so many sequences: what
+  // every communicator takes for a peer without making the sender wait. The sampler must never wait
+  // here, because the leader may have no further plan that would make the first stage read.
+  static constexpr uint64_t kUnread = Communicator::kHeldMessages;
+  static constexpr int64_t kMostTokens = Communicator::kHeldBytes / int64_t(sizeof(int32_t));
 
   // Borrows slots and world.
   TokenRoute(const Mesh& mesh, int rank, Group world, SlotTable& slots);

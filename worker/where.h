@@ -30,7 +30,7 @@ class Where {
   void set(Operation operation, int64_t layer = kNoLayer) {
     value_.store(uint64_t(layer) << 8 | uint64_t(operation), std::memory_order_relaxed);
   }
-  // "all-reduce tp after attention, layer 17".
+  // "attention output and its all-reduce tp, layer 17".
   std::string text() const;
 
  private:
