@@ -29,6 +29,9 @@ fi
 source deploy/packages.sh
 install_packages "${test_packages[@]}"
 
+# Clones in different folders share what ccache has compiled.
+export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
+
 # Python is for tests only; its packages live in a folder of the build tree.
 venv="$PWD/build/venv"
 if ! cmp -s tests/requirements.txt "$venv/installed.txt"; then
