@@ -141,7 +141,9 @@ void RequestService::complete(Sequence& sequence, FinishReason reason) {
   // A stop string may be complete only with the last bytes of the decoder.
   if (sequence.text.stopped()) last.finish = FinishReason::stop;
   release_records(sequence, !sequence.text.stopped(), last);
-  request.usage.cached_tokens += sequence.cached_tokens;
+  // Prompts count once, and what the first choice finds was there before the request.
+  if (sequence.choice % request.request.n == 0)
+    request.usage.cached_tokens += sequence.cached_tokens;
   const Outcome outcome = *last.finish == FinishReason::stop ? Outcome::stop : Outcome::length;
   request.sink->output(std::move(last));
   std::erase(request.sequences, sequence_id);

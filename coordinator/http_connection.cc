@@ -116,7 +116,8 @@ void HttpConnection::refuse(error_code error) {
   const auto exchange = exchange_;
   exchange->respond(
       status, "application/json",
-      error_json(invalid_request("malformed or too large request: " + error.message())), {});
+      error_json(invalid_request("malformed or too large request: " + error.message()), status),
+      {});
 }
 
 void HttpConnection::serve() {

@@ -39,7 +39,8 @@ void ConnectionExchange::respond(int status, const std::string& content_type, st
   done_ = true;
   connection->write(head(status, content_type, extra) +
                     "Content-Length: " + std::to_string(body.size()) +
-                    (keep_alive_ ? "\r\n\r\n" : "\r\nConnection: close\r\n\r\n") + body);
+                    (keep_alive_ ? "\r\n\r\n" : "\r\nConnection: close\r\n\r\n") +
+                    (request_.method == "HEAD" ? "" : body));
   connection->answered(keep_alive_);
 }
 

@@ -94,7 +94,8 @@ const HttpFront::Route* HttpFront::find(const HttpRequest& request, std::string*
   if (at == routes_.end()) return nullptr;
   for (const auto& [method, route] : at->second)
     *allowed += (allowed->empty() ? "" : ", ") + method;
-  const auto route = at->second.find(request.method);
+  // The exchange leaves out the body.
+  const auto route = at->second.find(request.method == "HEAD" ? "GET" : request.method);
   return route == at->second.end() ? nullptr : &route->second;
 }
 
@@ -107,7 +108,7 @@ void HttpFront::serve(Exchange exchange) const {
                            {Code::kNotFound, "there is nothing at " + request.path, {}, {}, true});
   Failure failure =
       invalid_request(concat(request.path, " takes ", allowed, ", not ", request.method));
-  exchange->respond(405, "application/json", error_json(failure), {{"Allow", allowed}});
+  exchange->respond(405, "application/json", error_json(failure, 405), {{"Allow", allowed}});
 }
 
 ParseTarget HttpFront::target() const {

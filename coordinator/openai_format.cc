@@ -214,8 +214,9 @@ int http_status(const Failure& failure) {
   }
 }
 
-std::string error_json(const Failure& failure) {
-  const int status = http_status(failure);
+std::string error_json(const Failure& failure) { return error_json(failure, http_status(failure)); }
+
+std::string error_json(const Failure& failure, int status) {
   const char* type = status == 429                   ? "rate_limit_error"
                      : status == 408                 ? "timeout_error"
                      : status >= 400 && status < 500 ? "invalid_request_error"

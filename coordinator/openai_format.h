@@ -55,5 +55,7 @@ class OpenAiAnswer {
 
 int http_status(const Failure& failure);
 std::string error_json(const Failure& failure);
+// With a status that failures do not have a code for, like 405.
+std::string error_json(const Failure& failure, int status);
 
 }  // namespace cohort

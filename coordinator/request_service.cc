@@ -172,21 +172,21 @@ std::optional<Failure> RequestService::check_prompts(const OpenRequest& request,
     if (prompt->empty())
       return invalid_request("the prompt is empty: give at least one token", request.prompt_field);
     const int length = static_cast<int>(std::min<size_t>(prompt->size(), INT32_MAX));
-    const std::optional<int> asked = request.request.sampling.max_tokens;
-    const int least = request.request.sampling.min_tokens;
-    if (length < context && std::max(asked.value_or(1), least) <= context - length) continue;
-    if (!asked && length < context)
-      return invalid_request(concat("the prompt has ", length, " tokens and min_tokens is ", least,
-                                    ": together more than the context of ", context, " tokens"),
-                             "min_tokens");
-    if (length >= context)
+    const SamplingOptions& sampling = request.request.sampling;
+    const int room = context - length;
+    if (room < 1)
       return invalid_request(
           concat("the prompt has ", length, " tokens, and the context of ", context,
                  " tokens has to hold it and at least one more: shorten the prompt"),
           request.prompt_field);
-    return invalid_request(concat("the prompt has ", length, " tokens and max_tokens is ", *asked,
-                                  ": together more than the context of ", context, " tokens"),
-                           "max_tokens");
+    const auto too_many = [&](const char* field, int tokens) {
+      return invalid_request(
+          concat("the prompt has ", length, " tokens and ", field, " is ", tokens,
+                 ": together more than the context of ", context, " tokens"),
+          field);
+    };
+    if (sampling.min_tokens > room) return too_many("min_tokens", sampling.min_tokens);
+    if (sampling.max_tokens.value_or(1) > room) return too_many("max_tokens", *sampling.max_tokens);
   }
   return {};
 }

@@ -72,7 +72,8 @@ def check_prefill(cluster, stream):
 def check_decode(cluster, stream):
     before = generated(cluster)
     connection = send(cluster, body_of(stream))
-    wait_until(lambda: generated(cluster) > before + 5, 30, "tokens are generated")
+    wait_until(lambda: generated(cluster) > before + 5 and any(r["running"] for r in cluster.replicas()), 30,
+               "tokens are generated, and the replica says so")
     close_and_expect_idle(cluster, connection, f"decode, stream {stream}")
     count = generated(cluster)
     assert count < before + 2000

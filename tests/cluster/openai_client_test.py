@@ -63,6 +63,11 @@ def check_stop(client, model):
     cut = client.completions.create(model=model, prompt="1, 2, 3,", temperature=0, max_tokens=24, stop=[stop])
     assert cut.choices[0].text == full[:full.index(stop)], (full, cut)
     assert cut.choices[0].finish_reason == "stop"
+    listed = client.completions.create(model=model, prompt="1, 2, 3,", temperature=0, max_tokens=24, stop=[stop],
+                                       logprobs=1).choices[0]
+    # The last token may have been cut in its middle; none lies behind the cut.
+    joined, last = "".join(listed.logprobs.tokens), len(listed.logprobs.tokens[-1])
+    assert joined.startswith(listed.text) and len(joined) - len(listed.text) < last, listed
     streamed = client.completions.create(model=model, prompt="1, 2, 3,", temperature=0, max_tokens=24, stop=stop,
                                          stream=True)
     assert "".join(c.choices[0].text for c in streamed) == cut.choices[0].text
@@ -94,6 +99,8 @@ def check_n_and_seed(client, model):
     other = client.completions.create(model=model, prompt="Once upon a time", temperature=1, max_tokens=12, n=3,
                                       seed=8)
     assert [c.text for c in other.choices] != texts
+    chat = client.chat.completions.create(model=model, messages=FRANCE, n=3, max_tokens=2)
+    assert 0 < chat.usage.prompt_tokens_details.cached_tokens < chat.usage.prompt_tokens, chat.usage
 
 
 def expect(error, parameter, call):

@@ -163,6 +163,7 @@ TEST_F(CompletionsTest, E07_WhatCannotBeServedIsA400BeforeTheFirstByte) {
   const std::string longer(2000, 'x');
   EXPECT_EQ(refused({{"prompt", longer}, {"stream", true}}), "prompt");
   EXPECT_EQ(refused({{"prompt", "x"}, {"max_tokens", 5000}, {"stream", true}}), "max_tokens");
+  EXPECT_EQ(refused({{"prompt", "x"}, {"min_tokens", 5000}}), "min_tokens");
   EXPECT_EQ(refused({{"prompt", {1, 300}}}), "prompt");
   EXPECT_EQ(refused({{"prompt", ""}, {"add_special_tokens", false}}), "prompt");
   const HttpAnswer chat =

@@ -26,7 +26,14 @@ TEST_F(PagesTest, PagesForPeopleAndProbes) {
   EXPECT_EQ(client.get("/v1/models/fake").status, 200);
   EXPECT_EQ(client.get("/v1/models/none").status, 404);
   EXPECT_EQ(client.get("/nowhere").status, 404);
-  EXPECT_EQ(client.get("/v1/completions").status, 405);
+  const HttpAnswer wrong = client.get("/v1/completions");
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_EQ(Json::parse(wrong.body)["error"]["code"], 405);
+  EXPECT_THAT(wrong.head, testing::HasSubstr("Allow: POST"));
+  // A probe with HEAD gets the headers alone, and the connection stays in step.
+  HttpClient probe(server_->http_port());
+  probe.send("HEAD /ready HTTP/1.1\r\nHost: t\r\n\r\nGET /version HTTP/1.1\r\nHost: t\r\n\r\n");
+  EXPECT_THAT(probe.receive_until("\"version\""), testing::Not(testing::HasSubstr("\"ready\"")));
   const Json tokens = Json::parse(client.post("/tokenize", R"({"prompt":"ab"})").body);
   EXPECT_EQ(tokens["tokens"], (Json{FakeTokenizer::kBos, 'a', 'b'}));
   EXPECT_EQ(tokens["count"], 3);
