@@ -14,6 +14,7 @@ namespace {
 constexpr Duration kSpin = std::chrono::microseconds(4);
 constexpr Duration kYield = std::chrono::milliseconds(1);
 constexpr Duration kSleep = std::chrono::microseconds(30);
+constexpr Duration kAnswerGrace = std::chrono::seconds(2);
 constexpr int kMaxTextBytes = 16 << 20;
 
 // Texts one after the other, each behind its length.
@@ -131,7 +132,8 @@ Result<std::string> MpiTransport::receive_text(int from, Deadline deadline) {
 
 Result<std::vector<std::string>> MpiTransport::gather(const std::vector<int>& members,
                                                       const std::string& what,
-                                                      const std::string& text, Deadline deadline) {
+                                                      const std::string& text, Deadline deadline,
+                                                      std::vector<int>& came) {
   std::vector<std::string> texts{text};
   std::string missing;
   for (int member : members) {
@@ -142,6 +144,7 @@ Result<std::vector<std::string>> MpiTransport::gather(const std::vector<int>& me
       missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(member);
       continue;
     }
+    came.push_back(member);
     COHORT_ASSIGN_OR_RETURN(std::vector<std::string> parts, split(*received));
     if (parts.size() != 2 || parts[0] != what)
       return internal_error(concat("rank ", rank_, " is at ", what, ", rank ", member, " at ",
@@ -158,17 +161,25 @@ Result<std::vector<std::string>> MpiTransport::exchange(const std::vector<int>& 
   const Deadline deadline = Deadline::after(timeout);
   if (int64_t(text.size()) * int64_t(members.size()) > kMaxTextBytes / 2)
     return invalid_argument(what + ": text too long");
+  // The first member tells the others what came of it, also who did not come: they wait for that a
+  // little longer than it waits for them.
+  const Deadline answer = Deadline::after(timeout + kAnswerGrace);
   if (rank_ != members[0]) {
     COHORT_RETURN_IF_ERROR(send_text(members[0], join({what, text}), deadline).annotate(what));
-    Result<std::string> all = receive_text(members[0], deadline);
+    Result<std::string> all = receive_text(members[0], answer);
     if (!all.ok()) return all.status().annotate(what);
-    return split(*all);
+    COHORT_ASSIGN_OR_RETURN(std::vector<std::string> texts, split(*all));
+    if (texts.size() == members.size()) return texts;
+    return Status(Code::kAborted, texts.empty() ? what + " failed" : texts[0]);
   }
-  Result<std::vector<std::string>> texts = gather(members, what, text, deadline);
-  if (!texts.ok()) return texts.status().annotate(what);
-  const std::string joined = join(*texts);
-  for (int member : members)
-    if (member != rank_) COHORT_RETURN_IF_ERROR(send_text(member, joined, deadline).annotate(what));
+  std::vector<int> came;
+  Result<std::vector<std::string>> texts = gather(members, what, text, deadline, came);
+  if (!texts.ok()) texts = texts.status().annotate(what);
+  const std::string joined =
+      join(texts.ok() ? *texts : std::vector<std::string>{texts.status().message()});
+  for (int member : came)
+    if (const Status sent = send_text(member, joined, answer); !sent.ok() && texts.ok())
+      texts = sent.annotate(what);
   return texts;
 }
 

@@ -54,8 +54,10 @@ class MpiTransport {
   MpiTransport(MPI_Comm comm, int rank, int size) : comm_(comm), rank_(rank), size_(size) {}
   Status send_text(int to, const std::string& text, Deadline deadline);
   Result<std::string> receive_text(int from, Deadline deadline);
+  // came: the other members whose text did.
   Result<std::vector<std::string>> gather(const std::vector<int>& members, const std::string& what,
-                                          const std::string& text, Deadline deadline);
+                                          const std::string& text, Deadline deadline,
+                                          std::vector<int>& came);
 
   MPI_Comm comm_;
   const int rank_, size_;

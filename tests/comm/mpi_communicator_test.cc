@@ -40,6 +40,19 @@ TEST(MpiWorld, GroupsAreOfTheKindAskedFor) {
             (kind == "mpi" ? "mpi" : "shm") + std::string(" tp group"));
 }
 
+TEST(MpiWorld, E01_EveryRankNamesTheOneThatDidNotCome) {
+  if (world->size() < 2) return;
+  const int absent = world->size() - 1;
+  if (world->rank() != absent) {
+    const Status status = world->exchange("", std::chrono::milliseconds(300)).status();
+    EXPECT_FALSE(status.ok());
+    EXPECT_NE(status.message().find(concat("rank ", absent, " did not come")), std::string::npos)
+        << status.to_string();
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  EXPECT_TRUE(world->exchange("", std::chrono::seconds(60)).ok());
+}
+
 TEST(MpiWorld, ASecondWorldIsRefused) {
   EXPECT_EQ(make_mpi_world(CommunicatorKind::automatic).status().code(), Code::kFailedPrecondition);
 }
