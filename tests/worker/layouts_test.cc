@@ -133,5 +133,65 @@ TEST(OneAnswerTest, F32ActivationsGiveTheSameBitsOnEveryLayout) {
     EXPECT_EQ(generate(tiny(DType::q4_1), with_f32(c.tp, c.pp, c.shares), requests), expected);
 }
 
+TEST(OneAnswerTest, E08_TypesOfTheCacheGiveTheSameBitsOnEveryLayout) {
+  const auto requests = mixed_requests();
+  for (DType kv : {DType::f32, DType::bf16}) {
+    const auto with_kv = [&](int tp, int pp, std::vector<int> shares) {
+      ReplicaOptions options = tiny_options(tp, pp, std::move(shares));
+      options.kv_dtype = kv;
+      return options;
+    };
+    const auto expected = generate(tiny(DType::q8_0), with_kv(1, 1, {}), requests);
+    for (const Case& c : layouts())
+      EXPECT_EQ(generate(tiny(DType::q8_0), with_kv(c.tp, c.pp, c.shares), requests), expected);
+  }
+}
+
+TEST(OneAnswerTest, E11_SmallLimitsChangeNoBit) {
+  const auto requests = mixed_requests();
+  const auto expected = generate(tiny(DType::q4_1), tiny_options(), requests);
+  for (const auto& [rows, slots] :
+       {std::pair(1, 1), std::pair(1, 6), std::pair(7, 1), std::pair(7, 3)})
+    for (const auto& [tp, pp] : {std::pair(1, 1), std::pair(3, 1), std::pair(1, 3)}) {
+      SCOPED_TRACE(concat("rows ", rows, " slots ", slots, " tp ", tp, " pp ", pp));
+      ReplicaOptions options = tiny_options(tp, pp);
+      options.limits.max_rows = rows;
+      options.limits.max_slots = slots;
+      EXPECT_EQ(generate(tiny(DType::q4_1), options, requests), expected);
+    }
+}
+
+// The last token needs no position: a prompt of 60 and 37 tokens fill a context of 96.
+TEST(OneAnswerTest, E08_ASequenceFillsTheContextToItsLastPosition) {
+  const std::vector<TestRequest> requests = {{some_tokens(60, 7), 37, greedy(), 0},
+                                             {some_tokens(96, 8), 1, greedy(), 0}};
+  const auto expected = generate(tiny(DType::q4_1), tiny_options(), requests);
+  ASSERT_EQ(expected[0].tokens.size(), 37u);
+  ReplicaOptions longer = tiny_options();
+  longer.limits.max_context = 128;
+  EXPECT_EQ(generate(tiny(DType::q4_1), longer, requests), expected);
+  for (const Case& c : layouts())
+    EXPECT_EQ(generate(tiny(DType::q4_1), tiny_options(c.tp, c.pp, c.shares), requests), expected);
+}
+
+TEST(OneAnswerTest, E08_OfEqualLogitsTheLowestTokenIsTakenOnEveryLayout) {
+  const TinyModel model = tiny_model(DType::q8_0, false);
+  // The table's second half is its first: each logit comes twice, on one rank or on two.
+  const int64_t hidden = model.config.hidden, half = model.config.vocab / 2;
+  std::vector<float> head(size_t(model.config.vocab * hidden), 0.0f);
+  for (int64_t i = 0; i < half * hidden; i++)
+    head[size_t(i)] = head[size_t(i + half * hidden)] = 0.01f * float((i * 7919) % 101 - 50);
+  const auto open = [&] {
+    auto checkpoint = std::make_shared<TinyCheckpoint>(model);
+    checkpoint->set("head", head);
+    return checkpoint;
+  };
+  const std::vector<TestRequest> requests = {{some_tokens(9, 4), 20, greedy(), 0}};
+  const auto expected = generate(open, tiny_options(), requests);
+  for (const SampledToken& sampled : expected[0].tokens) EXPECT_LE(sampled.token, half);
+  for (const Case& c : layouts())
+    EXPECT_EQ(generate(open, tiny_options(c.tp, c.pp, c.shares), requests), expected);
+}
+
 }  // namespace
 }  // namespace cohort::testing
