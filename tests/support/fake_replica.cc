@@ -102,13 +102,14 @@ void FakeReplica::session() {
   grpc::ClientContext call;
   call.set_wait_for_ready(true);
   call.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(5));
-  const auto stream = stub->Session(&call);
   {
+    // Known before it is open: where nobody listens any more, opening ends only by a cancellation.
     const std::lock_guard lock(mutex_);
     call_ = &call;
     stream_ended_ = false;
     if (stop_) call.TryCancel();
   }
+  const auto stream = stub->Session(&call);
   stream->Write(hello());
   std::thread reader([&] { read_all(*stream); });
   while (send_step(*stream)) {
