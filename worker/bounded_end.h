@@ -8,7 +8,8 @@
 
 namespace cohort {
 
-// After SIGTERM mpirun waits for one second before it kills, and reports a kill as a failure.
+// After a SIGTERM of its own mpirun waits for one second before it kills (and ends with 1, whatever
+// its ranks ended with).
 inline constexpr Duration kEndLimit = std::chrono::milliseconds(900);
 
 // An end in order has begun: should it take longer than kEndLimit, it is cut short.

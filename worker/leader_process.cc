@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/leader_process.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <iostream>
 #include <random>
@@ -16,8 +14,6 @@
 
 namespace cohort {
 namespace {
-
-constexpr Duration kLookInterval = std::chrono::milliseconds(100);  // at signals and failures
 
 uint64_t random_epoch() {
   std::random_device device;
@@ -51,15 +47,6 @@ class ProgressPrinter {
  private:
   int printed_ = -1;
 };
-
-bool told_to_end() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  const timespec wait{.tv_sec = 0, .tv_nsec = kLookInterval.count()};
-  return ::sigtimedwait(&signals, nullptr, &wait) > 0;
-}
 
 // Until there is a reason to end: OK if we were told to.
 Status serve(const BatchLoop& loop, const RankGroup& group, const Session& session) {
@@ -130,12 +117,13 @@ int load_exit_code(const Status& why) {
 }
 
 int lead(World& world, Control& control, const WorkerOptions& options,
-         const EndProcess& end_process) {
+         const EndProcess& end_process, std::unique_ptr<EndOnSignal> loading) {
   const auto failed = [](const Status& why) {
     log_error("the replica ends: " + why.to_string());
     return kExitRankFailed;
   };
   auto rank = Rank::load(world, options.replica, ProgressPrinter());
+  loading.reset();
   if (!rank.ok()) {
     failed(rank.status());
     return load_exit_code(rank.status());

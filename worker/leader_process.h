@@ -9,6 +9,7 @@
 
 #include "comm/communicator.h"
 #include "comm/control.h"
+#include "worker/end_signals.h"
 #include "worker/options.h"
 #include "worker/rank_loop.h"
 #include "worker/rank_states.h"
@@ -29,9 +30,10 @@ Result<Control> connect_ranks(World& world, const WorkerOptions& options);
 int load_exit_code(const Status& why);
 
 // SIGTERM and SIGINT must be blocked in all threads; they end the replica in order, with exit code
-// 0. A failed replica gives kExitRankFailed; its ranks may hang in a collective then, so the caller
-// has to end the process without waiting for anything.
+// 0. `loading` takes them until the rank is loaded. A failed replica gives kExitRankFailed; its
+// ranks may hang in a collective then, so the caller has to end the process without waiting for
+// anything.
 int lead(World& world, Control& control, const WorkerOptions& options,
-         const EndProcess& end_process);
+         const EndProcess& end_process, std::unique_ptr<EndOnSignal> loading);
 
 }  // namespace cohort

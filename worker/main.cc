@@ -6,10 +6,13 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "worker/bounded_end.h"
+#include "worker/end_signals.h"
 #include "worker/leader_process.h"
 #include "worker/options.h"
 #include "worker/rank.h"
@@ -21,22 +24,11 @@ namespace {
 // A failed rank must not wait for peers that hang: no destructors, no MPI_Finalize.
 void end_now(int code) { ::_exit(code); }
 
-// Blocked before any thread starts, so that whoever waits for them gets them.
-sigset_t block_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return signals;
-}
-
 // A rank other than the leader ends when the leader says so. It was told too: should the leader say
 // nothing, it ends all the same.
-void end_after_signal(sigset_t signals) {
-  std::thread([signals] {
-    int number = 0;
-    ::sigwait(&signals, &number);
+void end_after_signal() {
+  std::thread([] {
+    wait_for_end_signal();
     bound_the_end(end_now);
   }).detach();
 }
@@ -65,21 +57,25 @@ int follow(World& world, Control& control, const WorkerOptions& options) {
   return run_rank_loop(**rank, *control.link, end_now);
 }
 
-int run(const WorkerOptions& options, sigset_t signals) {
+int run(const WorkerOptions& options) {
+  auto loading = std::make_unique<EndOnSignal>(end_now);
   auto world = make_world(options);
   if (!world.ok()) {
     log_error(world.status().to_string());
     return kExitRankFailed;
   }
   const int rank = (*world)->rank();
-  if (rank != 0) end_after_signal(signals);
+  if (rank != 0) {
+    loading.reset();
+    end_after_signal();
+  }
   auto control = connect_ranks(**world, options);
   if (!control.ok()) {
     log_error(control.status().to_string());
     return kExitRankFailed;
   }
-  const int code =
-      rank == 0 ? lead(**world, *control, options, end_now) : follow(**world, *control, options);
+  const int code = rank == 0 ? lead(**world, *control, options, end_now, std::move(loading))
+                             : follow(**world, *control, options);
   if (code != kExitDone) end_now(code);
   // What is left is to leave MPI together: bounded, like everything.
   bound_the_end(end_now);
@@ -96,11 +92,12 @@ int main(int argc, char** argv) {
   using namespace cohort;
   // mpirun's daemon is our parent: without it nobody would ever end us.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  block_end_signals();
   const auto options = parse_worker_options(argc, argv);
   if (const int* code = std::get_if<int>(&options)) return *code;
   const auto& worker = std::get<WorkerOptions>(options);
   configure_log(log_name(worker.name), worker.log_level);
-  const int code = run(worker, block_signals());
+  const int code = run(worker);
   if (code != kExitDone) end_now(code);
   return code;
 }

@@ -147,6 +147,21 @@ TEST(RankLoadTest, TheDefaultPoolHoldsEverySlot) {
   EXPECT_EQ(loaded.limits[0].blocks, 6 * 6);  // 6 slots of 96 positions
 }
 
+TEST(RankLoadTest, SeveralRanksRunAsManySequencesAsAMessageOfTokensHolds) {
+  const auto load = [](int tp, int32_t slots) {
+    const auto options = [=](int) {
+      ReplicaOptions options = tiny_options(tp);
+      options.limits.max_slots = slots;
+      return options;
+    };
+    return load_all(tp, options, tiny_model(DType::q8_0)).statuses[0];
+  };
+  EXPECT_EQ(load(2, 1001).code(), Code::kInvalidArgument);
+  EXPECT_NE(load(2, 1001).message().find("at most 1000 sequences"), std::string::npos);
+  EXPECT_TRUE(load(2, 1000).ok());
+  EXPECT_TRUE(load(1, 1001).ok());
+}
+
 TEST(RankLoadTest, AWorldOfTheWrongSizeIsRefused) {
   const auto loaded = load_all(
       2, [](int) { return tiny_options(3); }, tiny_model(DType::q8_0));
