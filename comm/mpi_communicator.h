@@ -30,7 +30,8 @@ class MpiCommunicator : public RoundCommunicator {
 
  private:
   // A short message that may be under way while this rank goes on. MPI promises no memory for what
-  // is not received yet, so it is ours.
+  // is not received yet, so it is ours. One that the library does not send at once goes on whenever
+  // this rank is in a verb of any group.
   struct Held {
     Buffer message = Buffer(size_t(kHeaderBytes + kHeldBytes));
     MPI_Request request = MPI_REQUEST_NULL;
