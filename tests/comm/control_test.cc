@@ -184,6 +184,37 @@ TEST(Control, E04StoppedRankIsNamedAfterTheLease) {
   EXPECT_LT(waited, kShortLease.lease + std::chrono::seconds(4));
 }
 
+// Both ends, in a process that is stopped for longer than a lease: silence was its own fault.
+[[noreturn]] void stay_connected(int ready) {
+  const ControlTimes times{.heartbeat = milliseconds(50), .lease = std::chrono::seconds(2)};
+  auto hub = make_hub(times);
+  auto link = make_link(*hub, 1, times);
+  if (!hub->accept(2, kLong).ok() || ::write(ready, "r", 1) != 1) ::_exit(2);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(4));
+  bool connected = true;
+  while (connected && !deadline.expired())
+    connected = hub->next(milliseconds(20)).status().code() == Code::kDeadlineExceeded &&
+                link->next(milliseconds(20)).status().code() == Code::kDeadlineExceeded;
+  ::_exit(connected ? 0 : 1);
+}
+
+TEST(Control, APauseOfThisProcessIsNoLossOfItsPeers) {
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) stay_connected(ready[1]);
+  char byte;
+  EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+  ::kill(child, SIGSTOP);
+  std::this_thread::sleep_for(milliseconds(2700));
+  ::kill(child, SIGCONT);
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
 TEST(Control, LinkSeesALeaderThatIsGone) {
   auto hub = make_hub();
   auto link = make_link(*hub, 1);
