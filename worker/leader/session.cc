@@ -147,9 +147,11 @@ void GrpcSession::run() {
       delay = options_.first_retry;
     }
     if (stopping_ || !rejected_.ok()) break;
+    // A session that ends may be the coordinator going in good order, just before us.
     if (was_welcome || delay == options_.first_retry)
-      log_warning(concat("no session with the coordinator at ", options_.coordinator, " (",
-                         status.message(), "): trying again"));
+      log(was_welcome ? LogLevel::info : LogLevel::warning,
+          concat("no session with the coordinator at ", options_.coordinator, " (",
+                 status.message(), "): trying again"));
     lock.unlock();
     rest(delay);
     drop_orphans();
