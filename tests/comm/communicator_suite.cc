@@ -74,7 +74,9 @@ void check_reduce(Communicator& comm, const ReductionCase& test) {
   const Status status = comm.all_reduce(plan, pieces.data(), out.data(), test.count);
   ASSERT_TRUE(status.ok()) << status.to_string();
   const std::vector<float> expected = test.sum();
-  EXPECT_EQ(std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)), 0)
+  // Bits, and not values; no elements have no address to compare.
+  EXPECT_TRUE(out.empty() ||
+              std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)) == 0)
       << test.units << " units, " << test.count << " elements";
 }
 
