@@ -9,6 +9,10 @@
 namespace cohort {
 namespace {
 
+bool is_empty_text(const nlohmann::ordered_json& value) {
+  return value.is_string() && value.get_ref<const std::string&>().empty();
+}
+
 using Json = nlohmann::ordered_json;
 
 std::vector<std::string> read_stop(const JsonFields& fields, const RequestLimits& limits) {
@@ -212,8 +216,8 @@ void refuse_unsupported(const JsonFields& fields, bool chat) {
                           "documents",
                           "return_tokens_as_token_ids"}) {
     const Json* value = fields.find(key);
-    const bool set =
-        value && *value != false && *value != "" && !(value->is_array() && value->empty());
+    const bool set = value && *value != false && !is_empty_text(*value) &&
+                     !(value->is_array() && value->empty());
     if (set) reject(concat("'", key, "' is not supported"), key);
   }
   const Json* format = fields.find("response_format");
