@@ -309,7 +309,7 @@ void Interpreter::bind_parameters(const MacroDefinition& macro, const ScopePtr& 
     fail("macro '" + macro.name + "' takes not more than " + std::to_string(wanted) +
          " argument(s)");
   }
-  if (macro.uses_caller && !scope->variables.size()) {
+  if (macro.uses_caller && scope->variables.empty()) {
     scope->set("caller", Value::undefined("No caller defined"));
   }
   for (size_t i = 0; i < wanted; ++i) {

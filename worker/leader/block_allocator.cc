@@ -2,7 +2,6 @@
 #include "worker/leader/block_allocator.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "base/check.h"
 
@@ -77,7 +76,8 @@ void BlockAllocator::completed(uint64_t step) {
 }
 
 void BlockAllocator::drop(std::span<const int32_t> blocks) {
-  for (const int32_t block : std::views::reverse(blocks)) {
+  for (size_t i = blocks.size(); i-- > 0;) {
+    const int32_t block = blocks[i];
     int32_t& references = references_[size_t(block)];
     COHORT_CHECK_GT(references, fences_of_[size_t(block)]);
     if (--references > 0) {
