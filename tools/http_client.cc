@@ -18,17 +18,15 @@ using boost::asio::ip::tcp;
 
 constexpr size_t kMaxBody = 64 << 20;
 
-http::request<http::string_body> make_request(http::verb verb, const std::string& host,
-                                              const std::string& path, const std::string& body) {
-  http::request<http::string_body> request{verb, path, 11};
+http::request<http::string_body> make_request(const std::string& host, const std::string& path,
+                                              const std::string& body) {
+  http::request<http::string_body> request{http::verb::post, path, 11};
   request.set(http::field::host, host);
   request.set(http::field::user_agent, "cohort");
   request.set(http::field::connection, "close");
-  if (verb == http::verb::post) {
-    request.set(http::field::content_type, "application/json");
-    request.body() = body;
-    request.prepare_payload();
-  }
+  request.set(http::field::content_type, "application/json");
+  request.body() = body;
+  request.prepare_payload();
   return request;
 }
 
@@ -47,10 +45,6 @@ class Connection {
   }
   Status write(const http::request<http::string_body>& request) {
     return run("cannot send", [&](auto done) { http::async_write(stream_, request, done); });
-  }
-  template <class Parser>
-  Status read(Parser& parser) {
-    return run("no answer", [&](auto done) { http::async_read(stream_, buffer_, parser, done); });
   }
   template <class Parser>
   Status read_header(Parser& parser) {
@@ -81,16 +75,12 @@ class Connection {
   Duration silence_;
 };
 
-std::string error_message(const HttpReply& reply) {
-  const auto json = nlohmann::json::parse(reply.body, nullptr, false);
+// What a reply that is no event stream says, in the server's own words where it has some.
+std::string error_message(int status, const std::string& body) {
+  const auto json = nlohmann::json::parse(body, nullptr, false);
   if (json.is_object() && json.contains("error") && json["error"].is_object())
-    return json["error"].value("message", reply.body);
-  return "HTTP " + std::to_string(reply.status) + ": " + reply.body;
-}
-
-Result<HttpReply> finish(Connection& connection, http::response_parser<http::string_body>& parser) {
-  COHORT_RETURN_IF_ERROR(connection.read(parser));
-  return HttpReply{int(parser.get().result_int()), std::move(parser.get().body())};
+    return json["error"].value("message", body);
+  return "HTTP " + std::to_string(status) + ": " + body;
 }
 
 // The data lines of a growing text, event by event.
@@ -122,29 +112,11 @@ HttpClient::HttpClient(const std::string& address, Duration silence) : silence_(
   port_ = colon == std::string::npos ? "8000" : rest.substr(colon + 1);
 }
 
-Result<HttpReply> HttpClient::get(const std::string& path) const {
-  Connection connection(silence_);
-  COHORT_RETURN_IF_ERROR(connection.open(host_, port_));
-  COHORT_RETURN_IF_ERROR(connection.write(make_request(http::verb::get, host_, path, {})));
-  http::response_parser<http::string_body> parser;
-  parser.body_limit(kMaxBody);
-  return finish(connection, parser);
-}
-
-Result<HttpReply> HttpClient::post(const std::string& path, const std::string& json) const {
-  Connection connection(silence_);
-  COHORT_RETURN_IF_ERROR(connection.open(host_, port_));
-  COHORT_RETURN_IF_ERROR(connection.write(make_request(http::verb::post, host_, path, json)));
-  http::response_parser<http::string_body> parser;
-  parser.body_limit(kMaxBody);
-  return finish(connection, parser);
-}
-
 Status HttpClient::stream(const std::string& path, const std::string& json,
                           const std::function<bool(const std::string&)>& event) const {
   Connection connection(silence_);
   COHORT_RETURN_IF_ERROR(connection.open(host_, port_));
-  COHORT_RETURN_IF_ERROR(connection.write(make_request(http::verb::post, host_, path, json)));
+  COHORT_RETURN_IF_ERROR(connection.write(make_request(host_, path, json)));
   http::response_parser<http::buffer_body> parser;
   // Not boost::none: Beast of Boost 1.74 takes that for 0 where the length is known.
   parser.body_limit(std::numeric_limits<uint64_t>::max());
@@ -163,7 +135,7 @@ Status HttpClient::stream(const std::string& path, const std::string& json,
     if (events && !splitter.push(got)) return {};
   }
   if (events) return {};
-  return invalid_argument(error_message({status, other}));
+  return invalid_argument(error_message(status, other));
 }
 
 }  // namespace cohort

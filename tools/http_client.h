@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small blocking HTTP client for the cluster's own API: one request per connection, plain TCP.
+// A small blocking client for the event streams of the cluster's own API: one request per
+// connection, plain TCP.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,20 +10,13 @@
 
 namespace cohort {
 
-struct HttpReply {
-  int status = 0;
-  std::string body;
-};
-
 class HttpClient {
  public:
   // address: "HOST:PORT" or "http://HOST:PORT"; silence: how long the server may say nothing.
   explicit HttpClient(const std::string& address, Duration silence = std::chrono::seconds(120));
 
-  Result<HttpReply> get(const std::string& path) const;
-  Result<HttpReply> post(const std::string& path, const std::string& json) const;
-  // Calls event for the data of each server-sent event until it returns false or the stream ends.
-  // A reply that is no event stream is an error with the server's message.
+  // Posts json and calls event for the data of each server-sent event until it returns false or the
+  // stream ends. A reply that is no event stream is an error with the server's message.
   Status stream(const std::string& path, const std::string& json,
                 const std::function<bool(const std::string& data)>& event) const;
 
