@@ -28,9 +28,11 @@ add_library(cohort_options INTERFACE)
 target_include_directories(cohort_options INTERFACE "${CMAKE_SOURCE_DIR}")
 # Contraction would let the compiler turn a*b+c into one rounding where the source says two:
 # fused multiply-adds are written where they are meant (docs/arithmetic.md).
-target_compile_options(cohort_options INTERFACE -Wall -Wextra -ffp-contract=off)
+target_compile_options(cohort_options INTERFACE
+  $<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-ffp-contract=off>)
 if(COHORT_WARNINGS_AS_ERRORS)
-  target_compile_options(cohort_options INTERFACE -Werror)
+  target_compile_options(cohort_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>
+    $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 endif()
 if(COHORT_SANITIZE)
   target_compile_options(cohort_options INTERFACE -fsanitize=${COHORT_SANITIZE}
@@ -51,6 +53,7 @@ endif()
 # Imported targets found in one folder are for all of them.
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
 find_package(Threads REQUIRED)
+include(CohortCuda)
 
 # cohort_library(NAME SOURCES a.cc ... [DEPS target ...])
 function(cohort_library name)
