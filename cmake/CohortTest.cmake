@@ -2,7 +2,7 @@ find_package(GTest REQUIRED)
 find_package(Python3 COMPONENTS Interpreter)
 
 # All tests with a label, so that a preset can build what it runs and no more.
-foreach(label fast threads cluster reference fuzz)
+foreach(label fast threads cuda cluster reference fuzz)
   add_custom_target(${label}_tests)
 endforeach()
 
@@ -14,8 +14,8 @@ set(sanitizer_environment
   "UBSAN_OPTIONS=print_stacktrace=1")
 
 # cohort_test(NAME SOURCES a.cc ... [DEPS target ...] [LABEL fast] [TIMEOUT 120] [THREADS])
-# One GoogleTest binary, one ctest entry. Labels: fast, cluster, reference. THREADS adds the label
-# threads: the test is about threads that share memory, and runs under ThreadSanitizer too.
+# One GoogleTest binary, one ctest entry. Labels: fast, cuda, cluster, reference. THREADS adds the
+# label threads: the test is about threads that share memory, and runs under ThreadSanitizer too.
 function(cohort_test name)
   cmake_parse_arguments(ARG "THREADS" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_LABEL)
