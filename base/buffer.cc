@@ -34,20 +34,26 @@ Buffer::Buffer(size_t bytes) : size_(bytes) {
 }
 
 Buffer::~Buffer() {
-  if (map_ != nullptr) munmap(map_, mapped_);
+  if (map_ == nullptr) return;
+  if (release_ != nullptr)
+    release_(map_, mapped_);
+  else
+    munmap(map_, mapped_);
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
     : map_(std::exchange(other.map_, nullptr)),
       mapped_(std::exchange(other.mapped_, 0)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      release_(std::exchange(other.release_, nullptr)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(map_, other.map_);
   std::swap(mapped_, other.mapped_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(release_, other.release_);
   return *this;
 }
 

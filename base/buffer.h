@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Zeroed memory of this process in 2 MiB pages where the system gives them: kernels walk many rows
-// at once, which exhausts the first-level TLB with 4 KiB pages. Movable, not copyable.
+// Owned memory. By default zeroed memory of this process in 2 MiB pages where the system gives
+// them: kernels walk many rows at once, which exhausts the first-level TLB with 4 KiB pages. A
+// device makes Buffers of its own memory (base/device.h), which the host cannot read. Movable, not
+// copyable.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +15,14 @@ class Buffer {
   // Throws std::bad_alloc where the system has no memory. data() is aligned to 2 MiB for sizes from
   // 1 MiB on, to 64 bytes at least below.
   explicit Buffer(size_t bytes);
+  // Memory that came from elsewhere and goes back there by release(data, size).
+  using Release = void (*)(void* data, size_t size);
+  Buffer(void* data, size_t size, Release release)
+      : map_(data),
+        mapped_(size),
+        data_(static_cast<std::byte*>(data)),
+        size_(size),
+        release_(release) {}
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
@@ -29,6 +39,7 @@ class Buffer {
   size_t mapped_ = 0;
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+  Release release_ = nullptr;  // null: map_ is a mapping
 };
 
 }  // namespace cohort

@@ -8,12 +8,13 @@
 namespace cohort {
 namespace {
 
-constexpr std::array<DTypeInfo, 13> kInfo = {{
+constexpr std::array<DTypeInfo, 14> kInfo = {{
     {"f32", 1, 4},
     {"f16", 1, 2},
     {"bf16", 1, 2},
     {"i32", 1, 4},
     {"i8", 1, 1},
+    {"f8_e4m3", 1, 1},
     {"q8_0", 32, 34},
     {"q4_0", 32, 18},
     {"q4_1", 32, 20},

@@ -16,6 +16,7 @@ enum class DType : uint8_t {
   bf16,
   i32,
   i8,
+  f8_e4m3,  // OCP 8-bit floating point: 4 bits of exponent, 3 of mantissa, no infinity
   q8_0,
   q4_0,
   q4_1,

@@ -17,7 +17,10 @@
 #include <string>
 #include <vector>
 
+#include "base/buffer.h"
 #include "base/clock.h"
+#include "base/device.h"
+#include "base/dtype.h"
 #include "base/status.h"
 #include "base/unit_tree.h"
 
@@ -36,6 +39,20 @@ class Communicator {
   // plan.pieces(rank()).size() vectors of `count` floats, back to back (may be overwritten);
   // out [count], may not overlap pieces. plan.ranks() == size().
   virtual Status all_reduce(const TreePlan& plan, float* pieces, float* out, int64_t count) = 0;
+
+  // False where sums are not made in tree order unless they must be: then a rank adds its own units
+  // up as it likes, and calls add_up instead of all_reduce.
+  virtual bool ordered() const { return true; }
+  // The sum of all ranks' in [count] of f32, f16 or bf16, in any order, the same bits on every
+  // rank. in may be out. Only where ordered() is false.
+  virtual Status add_up(const void* in, void* out, int64_t count, DType dtype);
+
+  // Memory for what is summed: faster where the transport can register it. Zeroed; throws
+  // OutOfMemory. Called by all ranks alike.
+  virtual Buffer allocate(Device& device, size_t bytes) { return device.allocate(bytes); }
+
+  // What went wrong with verbs that had returned already (those of a GPU). Any thread.
+  virtual Status status() const { return {}; }
 
   // Everybody's bytes, one after the other in rank order. bytes[r]: what rank r contributes (the
   // same on all ranks); out holds their sum.

@@ -3,14 +3,26 @@
 
 #include "base/check.h"
 #include "kernels/cpu/quantize.h"
+#include "kernels/cuda/weights.h"
 
 namespace cohort {
 
-Activations::Activations(int64_t max_rows, int64_t max_columns, ActivationMode mode)
+namespace {
+
+size_t storage_bytes(DeviceKind device, int64_t rows, int64_t columns, ActivationMode mode) {
+  if (mode != ActivationMode::int8) return 0;
+  return device == DeviceKind::cuda ? cuda::quantized_bytes(rows, columns)
+                                    : size_t(quantized_bytes(rows, columns));
+}
+
+}  // namespace
+
+Activations::Activations(Stream& stream, int64_t max_rows, int64_t max_columns, ActivationMode mode)
     : max_rows_(max_rows),
       max_columns_(max_columns),
       mode_(mode),
-      storage_(mode == ActivationMode::int8 ? size_t(quantized_bytes(max_rows, max_columns)) : 0) {
+      storage_(
+          stream.device().allocate(storage_bytes(stream.kind(), max_rows, max_columns, mode))) {
   COHORT_CHECK_LE(0, max_rows);
   COHORT_CHECK_LE(0, max_columns);
 }

@@ -7,25 +7,28 @@
 #include <cstdint>
 
 #include "base/buffer.h"
+#include "base/stream.h"
 #include "base/tensor.h"
 
 namespace cohort {
 
 enum class ActivationMode {
-  int8,  // quantised weights multiply int8 activations: the default
-  f32,   // everything in f32: slow, for comparison with references
+  int8,    // quantised weights multiply int8 activations: the default on the CPU
+  f32,     // everything in f32: slow, for comparison with references
+  native,  // GPU: quantised weights become the type of the activations: the default there
 };
 
 class Activations {
  public:
-  Activations(int64_t max_rows, int64_t max_columns, ActivationMode mode);
+  // Memory of the stream's device.
+  Activations(Stream& stream, int64_t max_rows, int64_t max_columns, ActivationMode mode);
 
   ActivationMode mode() const { return mode_; }
-  const Tensor& x() const {
-    return x_;
-  }  // [rows, columns] f32, borrowed from the caller of prepare
+  const Tensor& x() const { return x_; }  // [rows, columns] A, borrowed from the caller of prepare
   void set_x(Tensor x) { x_ = x; }
-  Buffer& storage() { return storage_; }  // laid out by the kernels (kernels/cpu/quantize.h)
+  Buffer& storage() {
+    return storage_;
+  }  // laid out by the kernels (kernels/cpu/quantize.h, kernels/cuda/quantize.h)
   const Buffer& storage() const { return storage_; }
   int64_t max_rows() const { return max_rows_; }
   int64_t max_columns() const { return max_columns_; }

@@ -96,6 +96,10 @@ AttentionBatch::AttentionBatch(const KvGeometry& geometry, std::vector<Attention
                    [](const AttentionItem& a, const AttentionItem& b) { return a.cost > b.cost; });
 }
 
+AttentionBatch::AttentionBatch(const KvGeometry& geometry, std::vector<AttentionEntry> entries,
+                               int64_t rows, const cuda::DeviceBatch& device)
+    : geometry_(geometry), entries_(std::move(entries)), rows_(rows), device_(&device) {}
+
 AttentionBatch::~AttentionBatch() = default;
 AttentionBatch::AttentionBatch(AttentionBatch&&) noexcept = default;
 

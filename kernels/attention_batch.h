@@ -9,6 +9,9 @@
 #include "kernels/kv_layout.h"
 
 namespace cohort {
+namespace cuda {
+struct DeviceBatch;
+}
 
 // Queries at positions start .. start + count - 1 of one sequence, rows first_row .. of the step's
 // tensors. blocks: ids of the sequence's KV blocks from position 0 on, at least as many as cover
@@ -23,6 +26,9 @@ struct AttentionEntry {
 class AttentionBatch {
  public:
   AttentionBatch(const KvGeometry& geometry, std::vector<AttentionEntry> entries, int threads);
+  // For a GPU: the same entries lie in device memory. `rows`: of the launch, with padding.
+  AttentionBatch(const KvGeometry& geometry, std::vector<AttentionEntry> entries, int64_t rows,
+                 const cuda::DeviceBatch& device);
   ~AttentionBatch();
   AttentionBatch(AttentionBatch&&) noexcept;
 
@@ -32,12 +38,14 @@ class AttentionBatch {
 
   struct Plan;  // kernels only
   Plan& plan() const { return *plan_; }
+  const cuda::DeviceBatch& device() const { return *device_; }  // borrowed; kernels/cuda only
 
  private:
   KvGeometry geometry_;
   std::vector<AttentionEntry> entries_;
   int64_t rows_ = 0;
   std::unique_ptr<Plan> plan_;
+  const cuda::DeviceBatch* device_ = nullptr;
 };
 
 }  // namespace cohort

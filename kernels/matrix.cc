@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "kernels/cuda/weights.h"
 #include "kernels/packed.h"
 
 namespace cohort {
@@ -14,7 +15,7 @@ namespace {
 constexpr int64_t kStagingBytes = int64_t(4) << 20;
 
 Status check_part(DType dtype, int64_t rows, int64_t columns, int64_t unit_columns) {
-  if (dtype == DType::i32 || dtype == DType::i8)
+  if (dtype == DType::i32 || dtype == DType::i8 || dtype == DType::f8_e4m3)
     return invalid_argument(concat("weights of type ", name(dtype), " are not supported"));
   if (rows < 0 || columns < 0)
     return invalid_argument(concat("a matrix of ", rows, " x ", columns, " is impossible"));
@@ -36,6 +37,8 @@ Status check_part(DType dtype, int64_t rows, int64_t columns, int64_t unit_colum
 
 Status Matrix::add_part(Stream& stream, DType dtype, int64_t rows, ReadRows read) {
   COHORT_RETURN_IF_ERROR(check_part(dtype, rows, columns_, std::max<int64_t>(unit_columns(), 1)));
+  if (stream.kind() == DeviceKind::cuda)
+    return cuda::add_part(stream, parts_, {dtype, rows, columns_}, read);
   const int64_t stride = panel_bytes(dtype, columns_), row_bytes = bytes_of(dtype, columns_);
   MatrixPart part{dtype, rows, Buffer(size_t(cohort::packed_bytes(dtype, rows, columns_)))};
   if (part.packed.size() > 0) {

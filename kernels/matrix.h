@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A weight matrix [rows, columns] as the kernels want it: one or more parts stacked by rows (q, k
 // and v; gate and up), each with its own dtype, packed into panels of 16 output rows
-// (docs/arithmetic.md section 2). Built once at load; immutable afterwards; any thread may read.
+// (docs/arithmetic.md section 2), or in the forms of kernels/cuda/weights.h on a GPU. Built once at
+// load; immutable afterwards; any thread may read.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,9 +17,9 @@
 namespace cohort {
 
 struct MatrixPart {
-  DType dtype;  // as stored in the checkpoint
+  DType dtype;  // as stored in the checkpoint; on a GPU what `packed` holds
   int64_t rows = 0;
-  Buffer packed;  // panels back to back, rows padded to 16
+  Buffer packed;  // CPU: panels back to back, rows padded to 16; GPU: kernels/cuda/weights.h
 };
 
 class Matrix {

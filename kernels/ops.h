@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of contents of compute. Every op is a free function: ops.cc checks shapes, dtypes and
-// device once, then calls the backend of the stream's device (kernels/cpu, later kernels/cuda),
-// which assumes checked input. Arguments: stream, outputs, inputs, scalars. Activations are f32
-// [tokens, width]. Wrong shapes are programmer errors (COHORT_CHECK).
+// The table of contents of compute. Every op is a free function: ops.cc checks shapes and dtypes
+// once, then calls the backend of the stream's device (kernels/cpu, kernels/cuda), which assumes
+// checked input. Arguments: stream, outputs, inputs, scalars. Wrong shapes are programmer errors
+// (COHORT_CHECK). On the CPU an op is done when it returns; on CUDA it is enqueued on the device's
+// compute stream, takes device memory only, and can be captured.
+//
+// Below, A is the type of activations (Stream::activations): f32 on the CPU, f32, f16 or bf16 on
+// CUDA. The residual stream x is f32 everywhere.
 //
 // Every output element has one fixed order of arithmetic, the same for one row and for a thousand,
 // for any number of threads and any instruction set (docs/arithmetic.md).
@@ -26,67 +30,84 @@ namespace ops {
 // Each signature is written once; the checked front and the backends are declared from it.
 namespace signature {
 
-// out [tokens, hidden]: row ids[t] - first_row of the table, or +0 where it is not in the table
+// out f32 [tokens, hidden]: row ids[t] - first_row of the table, or +0 where it is not in the table
 // (vocabulary-parallel: another rank has it). -0 becomes +0, so that adding zeros changes no bit.
 using embedding = void(Stream&, Tensor out, const Matrix& table, Tensor ids /* i32 [tokens] */,
                        int64_t first_row);
 
-// out = x / sqrt(mean(x^2) + eps) * weight, by row. out may be x. weight [hidden] f32.
+// out A = x / sqrt(mean(x^2) + eps) * weight, by row. x f32; out may be x where A is f32.
+// weight [hidden] f32.
 using rms_norm = void(Stream&, Tensor out, Tensor x, Tensor weight, float eps);
 
-// x = x + y, elementwise.
-using add = void(Stream&, Tensor x, Tensor y);
+// x = x + y, elementwise: x f32, y A. Then, where row t of x holds NaN or infinity and errors[t]
+// (i32 [tokens]) is -1, errors[t] = code.
+using add_residual = void(Stream&, Tensor x, Tensor y, Tensor errors, int32_t code);
 
-// out [tokens, n] = silu(gate) * up, gate_up [tokens, 2 n] = gate | up.
+// add_residual, then rms_norm of x into out: y is read before out is written, so out may be y.
+using add_rms_norm = void(Stream&, Tensor out, Tensor x, Tensor y, Tensor weight, float eps,
+                          Tensor errors, int32_t code);
+
+// out A [tokens, n] = silu(gate) * up, gate_up A [tokens, 2 n] = gate | up.
 using silu_mul = void(Stream&, Tensor out, Tensor gate_up);
 
-// Makes x [tokens, k] the input of following products; borrows x until then.
+// Makes x A [tokens, k] the input of following products; borrows x until then.
 using prepare = void(Stream&, Activations& out, Tensor x);
 
 // y [pieces, tokens, n] = x [tokens, k] * w^T, one partial product per piece. pieces: ranges of w's
 // own units, each summed in tree order (a piece is a whole node of the tree over units); a
-// column-parallel matrix has one unit and one piece.
+// column-parallel matrix has one unit and one piece. y: f32, or A where w has one unit.
 using matmul = void(Stream&, Tensor y, const Activations& x, const Matrix& w,
                     std::span<const UnitRange> pieces);
 
-// Rotates q and k of qkv [tokens, (heads + 2 kv_heads) * dim] = q | k | v by their positions in the
-// batch; writes q to q_out [tokens, heads * dim], k and v to their slots in the cache (rounded to
-// its dtype; f16 saturates).
+// Rotates q and k of qkv A [tokens, (heads + 2 kv_heads) * dim] = q | k | v by their positions in
+// the batch; writes q to q_out A [tokens, heads * dim], k and v to their slots in the cache
+// (rounded to its dtype; f16 and f8 saturate).
 using rope_store = void(Stream&, Tensor q_out, const KvLayer& kv, Tensor qkv,
                         const AttentionBatch& batch, const RopeTable& rope);
 
-// out [tokens, heads * dim]: causal grouped-query attention of the batch's queries over the cache.
-// A sequence whose scores are NaN gets NaN rows, its neighbours nothing.
+// out A [tokens, heads * dim]: causal grouped-query attention of the batch's queries over the
+// cache. A sequence whose scores are NaN gets NaN rows, its neighbours nothing.
 using attention = void(Stream&, Tensor out, Tensor q, const KvLayer& kv,
                        const AttentionBatch& batch);
 
-// out [n, width] = x[rows[i]].
-using gather_rows = void(Stream&, Tensor out, Tensor x, std::span<const int64_t> rows);
+// out f32 [n, width] = x f32 [rows[i]]. rows i32 [n].
+using gather_rows = void(Stream&, Tensor out, Tensor x, Tensor rows);
 
-// errors[t] = code where errors[t] is -1 and row t of x holds NaN or infinity.
-using find_not_finite = void(Stream&, std::span<int32_t> errors, Tensor x, int32_t code);
+// out f32 [n, sum of widths]: blocks side by side. gathered holds one block [n, widths[i]] after
+// the other.
+using interleave = void(Stream&, Tensor out, Tensor gathered, std::span<const int64_t> widths);
 
-// One token for each row of logits [n, vocab] (overwritten).
+// errors[t] = code where errors[t] is -1 and row t of x f32 holds NaN or infinity. errors i32.
+using find_not_finite = void(Stream&, Tensor errors, Tensor x, int32_t code);
+
+// One token for each row of logits [n, vocab] (overwritten). On the CPU only: a GPU's sampler keeps
+// its tokens (kernels/cuda/sampler.h).
 using sample = void(Stream&, std::span<SampledToken> out, Tensor logits,
                     std::span<const SampleRow> rows);
 
 }  // namespace signature
 
-#define COHORT_DECLARE_OPS                    \
-  signature::embedding embedding;             \
-  signature::rms_norm rms_norm;               \
-  signature::add add;                         \
-  signature::silu_mul silu_mul;               \
-  signature::prepare prepare;                 \
-  signature::matmul matmul;                   \
-  signature::rope_store rope_store;           \
-  signature::attention attention;             \
-  signature::gather_rows gather_rows;         \
-  signature::find_not_finite find_not_finite; \
-  signature::sample sample;
+#define COHORT_DECLARE_OPS              \
+  signature::embedding embedding;       \
+  signature::rms_norm rms_norm;         \
+  signature::add_residual add_residual; \
+  signature::add_rms_norm add_rms_norm; \
+  signature::silu_mul silu_mul;         \
+  signature::prepare prepare;           \
+  signature::matmul matmul;             \
+  signature::rope_store rope_store;     \
+  signature::attention attention;       \
+  signature::gather_rows gather_rows;   \
+  signature::interleave interleave;     \
+  signature::find_not_finite find_not_finite;
 
 COHORT_DECLARE_OPS
+signature::sample sample;
 namespace cpu {
+COHORT_DECLARE_OPS
+signature::sample sample;
+}  // namespace cpu
+namespace cuda {
 COHORT_DECLARE_OPS
 }
 #undef COHORT_DECLARE_OPS

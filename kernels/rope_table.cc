@@ -5,16 +5,19 @@
 
 namespace cohort {
 
-RopeTable::RopeTable(const std::vector<double>& frequencies, int64_t positions, bool neighbours)
+RopeTable::RopeTable(Device& device, const std::vector<double>& frequencies, int64_t positions,
+                     bool neighbours)
     : dims_(int(2 * frequencies.size())),
       neighbours_(neighbours),
       positions_(positions),
-      values_(size_t(positions) * frequencies.size() * 2 * sizeof(float)) {
-  float* out = values_.as<float>();
+      values_(device.allocate(size_t(positions) * frequencies.size() * 2 * sizeof(float))) {
+  std::vector<float> values;
+  values.reserve(values_.size() / sizeof(float));
   for (int64_t p = 0; p < positions; p++) {
-    for (double f : frequencies) *out++ = float(std::cos(double(p) * f));
-    for (double f : frequencies) *out++ = float(std::sin(double(p) * f));
+    for (double f : frequencies) values.push_back(float(std::cos(double(p) * f)));
+    for (double f : frequencies) values.push_back(float(std::sin(double(p) * f)));
   }
+  device.upload(values_.data(), values.data(), values_.size());
 }
 
 }  // namespace cohort

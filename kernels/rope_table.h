@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/device.h"
 
 namespace cohort {
 
@@ -13,7 +14,9 @@ class RopeTable {
  public:
   // frequencies [dims / 2]: angle = position * frequency. neighbours: pairs are (2i, 2i+1); else
   // (i, i + dims/2). Dimensions of a head from `dims` on are left alone.
-  RopeTable(const std::vector<double>& frequencies, int64_t positions, bool neighbours);
+  // Memory of the device.
+  RopeTable(Device& device, const std::vector<double>& frequencies, int64_t positions,
+            bool neighbours);
 
   int dims() const { return dims_; }
   bool neighbours() const { return neighbours_; }

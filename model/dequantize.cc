@@ -156,6 +156,7 @@ BlockFunction block_function(DType type) {
       return block_q6_k;
     case DType::i32:
     case DType::i8:
+    case DType::f8_e4m3:
       break;
   }
   return nullptr;

@@ -96,6 +96,7 @@ class Binder {
   static Status check_type(const TensorRule& rule, const StoredTensor& tensor, WeightInfo& info) {
     const std::optional<DType> type = tensor.dtype;
     const bool usable = type && *type != DType::i32 && *type != DType::i8 &&
+                        *type != DType::f8_e4m3 &&
                         (rule.rows != Extent::one || !is_quantized(*type));
     if (!usable)
       return unimplemented(concat("tensor '", tensor.name, "' has type ", tensor.type_name,

@@ -1,31 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks that a layer talks to. Its verbs are awaited: `co_await group.all_reduce(...)`. On the
 // CPU a verb has finished when its call returns, so that awaiting it never suspends; the layers are
-// written as if it could. A failed collective is thrown as RankFailure where it is awaited: the
+// written as if it could. A failed collective is thrown as Failure where it is awaited: the
 // step cannot go on, and the step runner turns it into a Status.
 #pragma once
 #include <coroutine>
 #include <cstdint>
-#include <exception>
 #include <span>
 #include <utility>
 
+#include "base/failure.h"
 #include "base/status.h"
 #include "base/tensor.h"
 #include "base/unit_tree.h"
 #include "comm/communicator.h"
 
 namespace cohort {
-
-class RankFailure : public std::exception {
- public:
-  explicit RankFailure(Status status) : status_(std::move(status)) {}
-  const Status& status() const { return status_; }
-  const char* what() const noexcept override { return status_.message().c_str(); }
-
- private:
-  Status status_;
-};
 
 // A verb that has run.
 class [[nodiscard]] Completed {
@@ -34,7 +24,7 @@ class [[nodiscard]] Completed {
   bool await_ready() const noexcept { return true; }
   void await_suspend(std::coroutine_handle<>) const noexcept {}
   void await_resume() const {
-    if (!status_.ok()) throw RankFailure(status_);
+    if (!status_.ok()) throw Failure(status_);
   }
 
  private:

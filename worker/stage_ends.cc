@@ -75,7 +75,7 @@ void SampleOutput::find_rows(const StepPlan& plan) {
     sample_rows_.push_back({&slot.sampling, tokens.first(prompt), tokens.subspan(prompt)});
     const int64_t known = int64_t(tokens.size());
     if (samples_ && known != entry.start + entry.length)
-      throw RankFailure(internal_error(
+      throw Failure(internal_error(
           concat("the plan of step ", plan.step, " samples slot ", entry.slot, " after position ",
                  entry.start + entry.length - 1, ", but ", known, " tokens are known")));
   }

@@ -101,7 +101,7 @@ Result<std::optional<StepResult>> StepRunner::execute(const StepPlan& plan) {
       Task task = forward(step, result.slots);
       task.start();
       task.result();
-    } catch (const RankFailure& failure) {
+    } catch (const Failure& failure) {
       return failure.status().annotate(concat("step ", plan.step, ", ", where_.text()));
     }
   }

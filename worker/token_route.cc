@@ -19,7 +19,7 @@ void TokenRoute::before_step(const StepPlan& plan) {
   while (!pending_.empty() && (pending_.front().step + kUnread <= plan.step || lacks_token(plan)))
     receive_oldest();
   if (lacks_token(plan))
-    throw RankFailure(internal_error(
+    throw Failure(internal_error(
         concat("the plan of step ", plan.step, " computes a position whose token nobody sampled")));
   if (!receives_) return;
   Pending pending{plan.step, {}};

@@ -15,11 +15,11 @@ bool finite(const uint32_t* bits, int64_t n) {
 
 }  // namespace
 
-void find_not_finite(Stream& stream, std::span<int32_t> errors, Tensor x, int32_t code) {
+void find_not_finite(Stream& stream, Tensor errors, Tensor x, int32_t code) {
   const int64_t rows = x.dim(0), n = x.dim(1);
   cohort::cpu::for_rows(stream, rows, rows * n, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r++) {
-      int32_t& error = errors[size_t(r)];
+      int32_t& error = errors.i32()[r];
       if (error == -1 && !finite(x.as<uint32_t>() + r * n, n)) error = code;
     }
   });

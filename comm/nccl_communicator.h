@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Communicator over NCCL (NVIDIA, NCCL 2.28 user guide). Its verbs take device memory and only
+// enqueue: they return at once, ordered after what is on the device's compute stream, and what is
+// enqueued on compute afterwards runs after them. In a capture they become part of the graph.
+//
+// Errors come late, from a stream: status() tells them, and abort() ends what hangs. The host's
+// Communicator `meeting` is used to exchange the group's id, at construction only.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "base/device_cuda.h"
+#include "comm/communicator.h"
+
+namespace cohort {
+
+// Which of the device's streams carries the verbs.
+enum class NcclQueue { comm, pipe };
+
+struct NcclOptions {
+  NcclQueue queue = NcclQueue::comm;
+  // all_reduce adds pieces in the order of the tree (gather, then ordered additions) instead of
+  // leaving the order to NCCL.
+  bool ordered = false;
+  Duration start_timeout = std::chrono::seconds(60);
+};
+
+// Called by all members of `meeting` alike. FAILED_PRECONDITION, UNAVAILABLE or DEADLINE_EXCEEDED
+// with NCCL's own words. max_gather_floats: the most that an ordered all_reduce gathers, pieces of
+// all ranks times count (its memory is taken here).
+Result<std::unique_ptr<Communicator>> make_nccl_communicator(std::shared_ptr<CudaDevice> device,
+                                                             Communicator& meeting,
+                                                             const std::string& label,
+                                                             const NcclOptions& options,
+                                                             int64_t max_gather_floats);
+
+}  // namespace cohort
