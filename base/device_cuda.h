@@ -27,6 +27,9 @@ namespace cohort {
 Status cuda_status(cudaError_t error, const char* call);
 // The same, thrown as Failure.
 void cuda_check(cudaError_t error, const char* call);
+// For what is given back in destructors, where an error can only be logged: a lost device gives it
+// for every call.
+void cuda_release(cudaError_t error, const char* call);
 
 class CudaDevice final : public Device {
  public:
@@ -60,6 +63,7 @@ class CudaDevice final : public Device {
  private:
   CudaDevice() = default;
   Status set_up(int ordinal);
+  void copy_now(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
 
   int ordinal_ = 0, multiprocessors_ = 0;
   std::string name_;
