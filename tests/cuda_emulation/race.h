@@ -37,6 +37,29 @@ struct Bookkeeping {  // the emulation's own state is guarded by its lock, which
 // The emulation itself is compiled without instrumentation, so copies say what they touch.
 inline void reads(const void* p, std::size_t n) { __tsan_read_range(const_cast<void*>(p), n); }
 inline void writes(void* p, std::size_t n) { __tsan_write_range(p, n); }
+// What TSan takes for a thread.
+class StreamFiber {
+ public:
+  StreamFiber() = default;
+  StreamFiber(const StreamFiber&) = delete;
+  ~StreamFiber() { __tsan_destroy_fiber(fiber_); }
+  void* get() const { return fiber_; }
+
+ private:
+  void* fiber_ = __tsan_create_fiber(0);
+};
+// Makes the calling thread pass for a fiber, without ordering anything.
+class As {
+ public:
+  explicit As(const StreamFiber& fiber) {
+    __tsan_switch_to_fiber(fiber.get(), __tsan_switch_to_fiber_no_sync);
+  }
+  As(const As&) = delete;
+  ~As() { __tsan_switch_to_fiber(host_, __tsan_switch_to_fiber_no_sync); }
+
+ private:
+  void* host_ = __tsan_get_current_fiber();
+};
 #else
 inline void orders_before(const void*) {}
 inline void ordered_after(const void*) {}
@@ -45,6 +68,11 @@ inline void writes(void*, std::size_t) {}
 struct Bookkeeping {
   Bookkeeping() {}
   ~Bookkeeping() {}
+};
+class StreamFiber {};
+struct As {
+  explicit As(const StreamFiber&) {}
+  ~As() {}
 };
 #endif
 }  // namespace emu
