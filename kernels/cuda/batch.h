@@ -4,9 +4,9 @@
 // captured step read everything that changes from these arrays: a graph replays with another batch
 // without knowing it.
 //
-// Attention work is cut into items on the host: (entry, KV head, split of kSplitKeys keys counted
-// from position 0). A split's arithmetic and the order in which splits are merged follow from the
-// position alone, never from the batch.
+// Attention work is cut into items on the host (kernels/cuda/attention_items.h): a range of splits
+// of kSplitKeys keys, counted from position 0, for some rows and one KV head. A split's arithmetic
+// and the order in which splits are merged follow from the position alone, never from the batch.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,11 +27,11 @@ struct DeviceBatch {
   const int32_t* start;        // [max_entries] position of an entry's first row
   const int32_t* count;        // [max_entries] rows of an entry
   const int32_t* first_block;  // [max_entries] of its block ids in `blocks`
-  const int32_t* blocks;       // ids of KV blocks, entry after entry
-  const int32_t* totals;       // [4] entries, decode items, prefill items, 0
-  const int32_t* items;        // attention work, as kernels/cuda/attention.cu reads it
+  const int32_t* blocks;       // ids of KV blocks, entry after entry, from first_block on
+  const int32_t* totals;       // entries, then counts of items; the attention kernels count in it
+  const int32_t* items;        // attention work, as kernels/cuda/attention_items.h has it
   int32_t max_items;
-  float* partials;  // workspace of the attention kernels, [max_items] unmerged results
+  float* partials;  // workspace of the attention kernels: unmerged results
 };
 
 struct BatchLimits {
