@@ -5,7 +5,12 @@
 //
 // Errors come late, from a stream: status() tells them, and abort() ends what hangs. The host's
 // Communicator `meeting` is used to exchange the group's id, at construction only.
+//
+// A message of any size may wait, on its stream, for the other side: ranks that send to each other
+// need two groups, or an order in which they cannot wait for each other. Memory of allocate() that
+// NCCL has registered lives as long as the communicator.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -22,6 +27,9 @@ struct NcclOptions {
   // all_reduce adds pieces in the order of the tree (gather, then ordered additions) instead of
   // leaving the order to NCCL.
   bool ordered = false;
+  // What is enqueued on compute after a send does not wait for it: the caller keeps the buffer
+  // unchanged until an event that it records on the queue's stream after the send.
+  bool detached_send = false;
   Duration start_timeout = std::chrono::seconds(60);
 };
 
