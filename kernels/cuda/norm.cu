@@ -2,9 +2,9 @@
 // Norms and the residual stream. A block has one row; what a thread adds, and the tree that adds
 // threads, follow from the width alone.
 //
-// Bytes per element: rms_norm 4 + A, add_rms_norm 8 + 2 A (x in and out, y in, out), add_residual
-// 8 + A, for A of 4 or 2 bytes; the norm's weights stay in the caches. About 5 FLOPs each, so all
-// are bound by memory. Rows of up to 16384 elements are read once and kept in registers.
+// Bytes per element: rms_norm 4 + A, add_rms_norm 8 + Y + A (x in and out, y in, out), add_residual
+// 8 + Y, for A and Y of 4 or 2 bytes; the norm's weights stay in the caches. About 5 FLOPs each, so
+// all are bound by memory. Rows of up to 16384 elements are read once and kept in registers.
 #include "kernels/cuda/elements.h"
 #include "kernels/cuda/state.h"
 #include "kernels/ops.h"
@@ -34,12 +34,12 @@ GPU_FN void mark(int32_t* error, int32_t code) {
   if (*error == -1) *error = code;
 }
 
-// out A, x f32, y A; y and errors are null where nothing is added.
-template <class A>
+// out A, x f32, y f32 or A; y and errors are null where nothing is added.
+template <class A, class Y>
 struct NormRows {
   A* out;
   float* x;
-  const A* y;
+  const Y* y;
   const float* weight;
   int32_t* errors;
 };
@@ -95,8 +95,8 @@ struct Runs {
 
 // v += y, and into x. Everything is loaded before anything is stored, so that all loads are on
 // their way at once.
-template <class A, int kRuns>
-GPU_FN void add_runs(Runs<kRuns>& x, const A* y, float* out) {
+template <class Y, int kRuns>
+GPU_FN void add_runs(Runs<kRuns>& x, const Y* y, float* out) {
   Runs<kRuns> more(x.width);
   more.load(y);
 #pragma unroll
@@ -109,8 +109,9 @@ GPU_FN void add_runs(Runs<kRuns>& x, const A* y, float* out) {
 }
 
 // A row in registers. All of it is read before anything is written to out, which may be x or y.
-template <class A, int kRuns, bool kAdd>
-__global__ void __launch_bounds__(kNormThreads) norm_in_registers(NormRows<A> rows, NormScalars s) {
+template <class A, class Y, int kRuns, bool kAdd>
+__global__ void __launch_bounds__(kNormThreads)
+    norm_in_registers(NormRows<A, Y> rows, NormScalars s) {
   constexpr bool kWeightsFirst = kRuns <= 2;  // where registers are left, under the sum's latency
   Runs<kRuns> x(s.width), weight(s.width);
   x.load(rows.x + row_begin(s));
@@ -135,9 +136,9 @@ __global__ void __launch_bounds__(kNormThreads) norm_in_registers(NormRows<A> ro
 }
 
 // Any width: x is read again for the second pass.
-template <class A, int kN, bool kAdd>
+template <class A, class Y, int kN, bool kAdd>
 __global__ void __launch_bounds__(kNormThreads)
-    norm_in_two_passes(NormRows<A> rows, NormScalars s) {
+    norm_in_two_passes(NormRows<A, Y> rows, NormScalars s) {
   const int first = int(threadIdx.x) * kN, step = int(blockDim.x) * kN;
   float* x = rows.x + row_begin(s);
   float squares = 0, v[kN], more[kN];
@@ -164,9 +165,9 @@ __global__ void __launch_bounds__(kNormThreads)
   }
 }
 
-template <class A, int kN>
+template <class Y, int kN>
 __global__ void __launch_bounds__(kNormThreads)
-    add_to_residual(float* x, const A* y, int32_t* errors, int width, int32_t code) {
+    add_to_residual(float* x, const Y* y, int32_t* errors, int width, int32_t code) {
   x += int64_t(blockIdx.x) * width;
   y += int64_t(blockIdx.x) * width;
   bool bad = false;
@@ -184,30 +185,30 @@ __global__ void __launch_bounds__(kNormThreads)
   if (__syncthreads_or(bad) && threadIdx.x == 0) mark(errors + blockIdx.x, code);
 }
 
-template <class A, bool kAdd>
-cudaError_t launch_norm(cudaStream_t stream, int64_t rows, const NormRows<A>& all,
+template <bool kAdd, class A, class Y>
+cudaError_t launch_norm(cudaStream_t stream, int64_t rows, const NormRows<A, Y>& all,
                         const NormScalars& s) {
   const int64_t pieces = is_wide(s.width) ? s.width / kRun : s.width;
   const unsigned threads = threads_for(pieces, kNormThreads);
-  const auto launch = [&](void (*kernel)(NormRows<A>, NormScalars)) {
+  const auto launch = [&](void (*kernel)(NormRows<A, Y>, NormScalars)) {
     return gpu::launch(kernel, dim3(unsigned(rows)), dim3(threads), 0, stream, all, s);
   };
-  if (!is_wide(s.width)) return launch(norm_in_two_passes<A, 1, kAdd>);
-  if (pieces <= threads) return launch(norm_in_registers<A, 1, kAdd>);
-  if (pieces <= 2 * threads) return launch(norm_in_registers<A, 2, kAdd>);
-  if (pieces <= kMaxRuns * threads) return launch(norm_in_registers<A, kMaxRuns, kAdd>);
-  return launch(norm_in_two_passes<A, kRun, kAdd>);
+  if (!is_wide(s.width)) return launch(norm_in_two_passes<A, Y, 1, kAdd>);
+  if (pieces <= threads) return launch(norm_in_registers<A, Y, 1, kAdd>);
+  if (pieces <= 2 * threads) return launch(norm_in_registers<A, Y, 2, kAdd>);
+  if (pieces <= kMaxRuns * threads) return launch(norm_in_registers<A, Y, kMaxRuns, kAdd>);
+  return launch(norm_in_two_passes<A, Y, kRun, kAdd>);
 }
 
-template <class A>
+template <class Y>
 void launch_add(cudaStream_t stream, const Tensor& x, const Tensor& y, const Tensor& errors,
                 int32_t code) {
   const int width = int(x.dim(1));
   const bool wide = is_wide(width);
   cuda_check(
-      gpu::launch(wide ? add_to_residual<A, kRun> : add_to_residual<A, 1>, dim3(unsigned(x.dim(0))),
+      gpu::launch(wide ? add_to_residual<Y, kRun> : add_to_residual<Y, 1>, dim3(unsigned(x.dim(0))),
                   dim3(threads_for(wide ? width / kRun : width, kNormThreads)), 0, stream, x.f32(),
-                  y.as<const A>(), errors.i32(), width, code),
+                  y.as<const Y>(), errors.i32(), width, code),
       "add_residual");
 }
 
@@ -220,8 +221,8 @@ using namespace cohort::cuda;
 void rms_norm(Stream& stream, Tensor out, Tensor x, Tensor weight, float eps) {
   if (x.elements() == 0) return;
   for_float_type(out.dtype(), [&]<class A>(A*) {
-    const NormRows<A> all{out.as<A>(), x.f32(), nullptr, weight.f32(), nullptr};
-    cuda_check(launch_norm<A, false>(compute(stream), x.dim(0), all, {int(x.dim(1)), eps, 0}),
+    const NormRows<A, A> all{out.as<A>(), x.f32(), nullptr, weight.f32(), nullptr};
+    cuda_check(launch_norm<false>(compute(stream), x.dim(0), all, {int(x.dim(1)), eps, 0}),
                "rms_norm");
   });
 }
@@ -229,16 +230,21 @@ void rms_norm(Stream& stream, Tensor out, Tensor x, Tensor weight, float eps) {
 void add_residual(Stream& stream, Tensor x, Tensor y, Tensor errors, int32_t code) {
   if (x.elements() == 0) return;
   for_float_type(y.dtype(),
-                 [&]<class A>(A*) { launch_add<A>(compute(stream), x, y, errors, code); });
+                 [&]<class Y>(Y*) { launch_add<Y>(compute(stream), x, y, errors, code); });
 }
 
 void add_rms_norm(Stream& stream, Tensor out, Tensor x, Tensor y, Tensor weight, float eps,
                   Tensor errors, int32_t code) {
   if (x.elements() == 0) return;
-  for_float_type(y.dtype(), [&]<class A>(A*) {
-    const NormRows<A> all{out.as<A>(), x.f32(), y.as<const A>(), weight.f32(), errors.i32()};
-    cuda_check(launch_norm<A, true>(compute(stream), x.dim(0), all, {int(x.dim(1)), eps, code}),
+  const auto run = [&]<class A, class Y>(A*, Y*) {
+    const NormRows<A, Y> all{out.as<A>(), x.f32(), y.as<const Y>(), weight.f32(), errors.i32()};
+    cuda_check(launch_norm<true>(compute(stream), x.dim(0), all, {int(x.dim(1)), eps, code}),
                "add_rms_norm");
+  };
+  for_float_type(out.dtype(), [&]<class A>(A* a) {
+    if (y.dtype() == DType::f32) return run(a, static_cast<float*>(nullptr));
+    COHORT_CHECK(y.dtype() == out.dtype());
+    run(a, a);
   });
 }
 
