@@ -73,8 +73,9 @@ void cp_async(void* dst, const void* src, int bytes, bool pred, Site site);
 void cp_async_commit();
 void cp_async_wait(int keep);
 
-// The errors that CUDA gives: `kernel` tells what allow_shared was called with.
+// The error that CUDA gives for such a launch.
 cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, std::size_t smem);
+// By cudaFuncSetAttribute: the kernel may have this much dynamic memory on the current device.
 cudaError_t allow_shared(const void* kernel, std::size_t bytes);
 // Runs a whole grid: body(args) per CUDA thread. Throws Error for a kernel's mistake.
 void run_grid(dim3 grid, dim3 block, std::size_t smem, void (*body)(const void*), const void* args);
@@ -96,7 +97,8 @@ T* dynamic_shared() {
 
 template <class... P>
 [[nodiscard]] cudaError_t allow_shared(void (*kernel)(P...), std::size_t bytes) {
-  return emu::allow_shared(reinterpret_cast<const void*>(kernel), bytes);
+  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
 }
 
 template <class... P, class... A>
