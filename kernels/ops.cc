@@ -24,6 +24,12 @@ void check_matrix(const Tensor& t, DType dtype, int64_t rows, int64_t columns) {
   COHORT_CHECK_EQ(t.dim(1), columns);
 }
 
+// What is added to the residual stream x.
+void check_contribution(const Stream& stream, const Tensor& y, const Tensor& x) {
+  const bool wide = y.dtype() == DType::f32;  // an ordered sum
+  check_matrix(y, wide ? DType::f32 : stream.activations(), x.dim(0), x.dim(1));
+}
+
 void check_errors(const Tensor& errors, const Tensor& x) {
   check(errors, DType::i32, 1);
   COHORT_CHECK_EQ(errors.dim(0), x.dim(0));
@@ -62,7 +68,7 @@ void rms_norm(Stream& stream, Tensor out, Tensor x, Tensor weight, float eps) {
 
 void add_residual(Stream& stream, Tensor x, Tensor y, Tensor errors, int32_t code) {
   check(x, DType::f32, 2);
-  check_matrix(y, stream.activations(), x.dim(0), x.dim(1));
+  check_contribution(stream, y, x);
   check_errors(errors, x);
   COHORT_DISPATCH(stream, add_residual, x, y, errors, code);
 }
@@ -70,7 +76,7 @@ void add_residual(Stream& stream, Tensor x, Tensor y, Tensor errors, int32_t cod
 void add_rms_norm(Stream& stream, Tensor out, Tensor x, Tensor y, Tensor weight, float eps,
                   Tensor errors, int32_t code) {
   check(x, DType::f32, 2);
-  check_matrix(y, stream.activations(), x.dim(0), x.dim(1));
+  check_contribution(stream, y, x);
   check_matrix(out, stream.activations(), x.dim(0), x.dim(1));
   check(weight, DType::f32, 1);
   COHORT_CHECK_EQ(weight.dim(0), x.dim(1));

@@ -39,7 +39,7 @@ using embedding = void(Stream&, Tensor out, const Matrix& table, Tensor ids /* i
 // weight [hidden] f32.
 using rms_norm = void(Stream&, Tensor out, Tensor x, Tensor weight, float eps);
 
-// x = x + y, elementwise: x f32, y A. Then, where row t of x holds NaN or infinity and errors[t]
+// x = x + y, elementwise: x f32, y f32 or A. Then, where row t of x holds NaN or infinity and errors[t]
 // (i32 [tokens]) is -1, errors[t] = code.
 using add_residual = void(Stream&, Tensor x, Tensor y, Tensor errors, int32_t code);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks that a layer talks to. Its verbs are awaited: `co_await group.all_reduce(...)`. On the
-// CPU a verb has finished when its call returns, so that awaiting it never suspends; the layers are
-// written as if it could. A failed collective is thrown as Failure where it is awaited: the
+// CPU a verb has finished when its call returns, on a GPU it has been enqueued, so that awaiting it
+// never suspends; the layers are written as if it could. A failed collective is thrown as Failure where it is awaited: the
 // step cannot go on, and the step runner turns it into a Status.
 #pragma once
 #include <coroutine>
@@ -39,9 +39,19 @@ class Group {
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }
 
-  // out [tokens, n] = the sum of everybody's pieces [pieces, tokens, n] in the order of the tree.
+  // Whether sums are made in the order of the tree, by all_reduce; else in any order, by add_up.
+  bool ordered() const { return communicator_->ordered(); }
+  // Memory for what is summed (Communicator::allocate).
+  Buffer allocate(Device& device, size_t bytes) { return communicator_->allocate(device, bytes); }
+
+  // out f32 [tokens, n] = the sum of everybody's pieces f32 [pieces, tokens, n] in the order of the
+  // tree.
   Completed all_reduce(const TreePlan& plan, Tensor pieces, Tensor out) {
     return Completed(communicator_->all_reduce(plan, pieces.f32(), out.f32(), out.elements()));
+  }
+  // x = the sum of everybody's x.
+  Completed add_up(Tensor x) {
+    return Completed(communicator_->add_up(x.data(), x.data(), x.elements(), x.dtype()));
   }
   // bytes[r]: what group rank r contributes.
   Completed all_gather(Tensor in, void* out, std::span<const int64_t> bytes) {

@@ -12,12 +12,16 @@ constexpr UnitRange kWhole[] = {{0, 1}};
 
 void ColumnParallel::forward(Stream& stream, LinearScratch& scratch, Tensor y, Tensor x) const {
   ops::prepare(stream, scratch.activations, x);
-  const Tensor one_piece(y.data(), DType::f32, {1, y.dim(0), y.dim(1)});
+  const Tensor one_piece(y.data(), y.dtype(), {1, y.dim(0), y.dim(1)});
   ops::matmul(stream, one_piece, scratch.activations, *w_, kWhole);
 }
 
 RowParallel::RowParallel(const Matrix& w, Group& group, const TreePlan& plan)
     : w_(&w), group_(&group), plan_(&plan) {
+  if (!group.ordered()) {
+    COHORT_CHECK_EQ(w.units(), 1);
+    return;
+  }
   const std::vector<UnitRange>& owned = plan.pieces(group.rank());
   COHORT_CHECK(!owned.empty());
   const int first = owned.front().begin;
@@ -27,6 +31,11 @@ RowParallel::RowParallel(const Matrix& w, Group& group, const TreePlan& plan)
 
 Completed RowParallel::forward(Stream& stream, LinearScratch& scratch, Tensor y, Tensor x) const {
   ops::prepare(stream, scratch.activations, x);
+  if (!group_->ordered()) {
+    ops::matmul(stream, Tensor(y.data(), y.dtype(), {1, y.dim(0), y.dim(1)}), scratch.activations,
+                *w_, kWhole);
+    return group_->add_up(y);
+  }
   const Tensor partial(scratch.partials.data(), DType::f32, {pieces(), y.dim(0), y.dim(1)});
   COHORT_CHECK_LE(size_t(partial.bytes()), scratch.partials.size());
   ops::matmul(stream, partial, scratch.activations, *w_, pieces_);

@@ -15,11 +15,12 @@
 namespace cohort {
 
 // Memory that the products of a step share, taken once. The layers run one after another, so one
-// of it serves all.
+// of it serves all. tp: whose sums are made of it.
 struct LinearScratch {
-  LinearScratch(int64_t max_rows, int64_t max_columns, ActivationMode mode, int64_t partial_floats)
-      : activations(max_rows, max_columns, mode),
-        partials(size_t(partial_floats) * sizeof(float)) {}
+  LinearScratch(Stream& stream, Group tp, int64_t max_rows, int64_t max_columns,
+                ActivationMode mode, int64_t partial_floats)
+      : activations(stream, max_rows, max_columns, mode),
+        partials(tp.allocate(stream.device(), size_t(partial_floats) * sizeof(float))) {}
   Activations activations;
   Buffer partials;  // f32, the pieces of one row-parallel product
 };
@@ -39,7 +40,7 @@ class ColumnParallel {
   explicit ColumnParallel(const Matrix& w) : w_(&w) {}
 
   int64_t output() const { return w_->rows(); }  // of this rank
-  // y [tokens, output], x [tokens, k].
+  // y A or f32 [tokens, output], x A [tokens, k].
   void forward(Stream& stream, LinearScratch& scratch, Tensor y, Tensor x) const;
 
  private:
@@ -61,13 +62,13 @@ class ColumnParallel {
 // (one where the cut is even).
 class RowParallel {
  public:
-  // Borrows w (this rank's columns, cut into its units), the group and the plan of who owns which
-  // units.
+  // Borrows w (this rank's columns; cut into its units where the group's sums are ordered, else
+  // whole), the group and the plan of who owns which units.
   RowParallel(const Matrix& w, Group& group, const TreePlan& plan);
 
   // Floats of scratch per token and output column.
   int pieces() const { return int(pieces_.size()); }
-  // y [tokens, n], x [tokens, k of this rank].
+  // y [tokens, n]: f32 where the group's sums are ordered, else A. x A [tokens, k of this rank].
   Completed forward(Stream& stream, LinearScratch& scratch, Tensor y, Tensor x) const;
 
  private:

@@ -29,7 +29,7 @@ class VocabularyEmbedding {
   // Borrows the table (this rank's rows) and the group. rows: which they are.
   VocabularyEmbedding(const Matrix& table, Slice rows, Group& group);
 
-  // x [tokens, hidden], ids i32 [tokens].
+  // x f32 [tokens, hidden], ids i32 [tokens].
   Completed forward(Stream& stream, LinearScratch& scratch, Tensor x, Tensor ids) const;
 
  private:
@@ -43,20 +43,20 @@ class VocabularyEmbedding {
 class VocabularyHead {
  public:
   // Borrows the table and the group. rows: of every rank of the group.
-  VocabularyHead(const Matrix& table, std::vector<Slice> rows, int64_t max_rows, Group& group);
+  VocabularyHead(Device& device, const Matrix& table, std::vector<Slice> rows, int64_t max_rows,
+                 Group& group);
 
   int64_t vocab() const { return rows_.back().end; }
-  // logits [n, vocab] on every rank, x [n, hidden], n <= max_rows.
+  // logits f32 [n, vocab] on every rank, x A [n, hidden], n <= max_rows.
   Task forward(Stream& stream, LinearScratch& scratch, Tensor logits, Tensor x);
 
  private:
-  void interleave(Stream& stream, Tensor logits) const;
-
   ColumnParallel head_;
   const std::vector<Slice> rows_;
   Group* group_;
   Buffer local_, gathered_;     // f32 [n, rows of this rank]; those of all ranks back to back
-  std::vector<int64_t> bytes_;  // per rank, of the current call
+  std::vector<int64_t> widths_;  // columns of each rank
+  std::vector<int64_t> bytes_;   // per rank, of the current call
 };
 
 }  // namespace cohort

@@ -36,6 +36,15 @@ class PlanQueue {
     return plan;
   }
 
+  // Nothing where none is waiting, or after close().
+  std::optional<StepPlan> try_pop() {
+    const std::lock_guard lock(mutex_);
+    if (closed_ || plans_.empty()) return std::nullopt;
+    std::optional<StepPlan> plan(std::move(plans_.front()));
+    plans_.pop_front();
+    return plan;
+  }
+
   void close() {
     {
       const std::lock_guard lock(mutex_);

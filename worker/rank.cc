@@ -5,25 +5,44 @@
 
 namespace cohort {
 
-Result<std::optional<StepResult>> Rank::execute(const StepPlan& plan) {
+Status Rank::launch(const StepPlan& plan) {
   busy_.store(true, std::memory_order_relaxed);
-  auto result = runner_->execute(plan);
+  const Status launched = runner_->launch(plan);
+  if (!launched.ok()) return launched.annotate(concat("rank ", rank_, " on ", host_));
+  launched_.push_back(plan.step);
+  return {};
+}
+
+Result<std::optional<StepResult>> Rank::collect() {
+  COHORT_CHECK(!launched_.empty());
+  auto result = runner_->collect(patience_);
   if (!result.ok()) return result.status().annotate(concat("rank ", rank_, " on ", host_));
-  finished_.store(plan.step, std::memory_order_relaxed);
-  busy_.store(false, std::memory_order_relaxed);
+  finished_.store(launched_.front(), std::memory_order_relaxed);
+  launched_.pop_front();
+  busy_.store(!launched_.empty(), std::memory_order_relaxed);
   return result;
 }
 
+Result<std::optional<StepResult>> Rank::execute(const StepPlan& plan) {
+  COHORT_RETURN_IF_ERROR(launch(plan));
+  return collect();
+}
+
 void Rank::set_patience(Duration patience) {
-  tp_->set_timeout(patience);
-  pp_->set_timeout(patience);
-  world_->set_timeout(patience);
+  patience_ = patience;
+  for (Communicator* c : communicators()) c->set_timeout(patience);
 }
 
 void Rank::abort(const Status& why) {
-  tp_->abort(why);
-  pp_->abort(why);
-  world_->abort(why);
+  for (Communicator* c : communicators()) c->abort(why);
+  if (runner_ != nullptr) runner_->abort(why);
+}
+
+std::vector<Communicator*> Rank::communicators() const {
+  std::vector<Communicator*> all = {tp_.get(), pp_.get(), world_.get()};
+  for (const auto& c : {&device_tp_, &device_pp_, &device_tokens_})
+    if (*c != nullptr) all.push_back(c->get());
+  return all;
 }
 
 Progress Rank::progress() const {

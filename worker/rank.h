@@ -5,9 +5,11 @@
 // Threads: load and execute by one thread (the step thread); abort, progress and where by any.
 #pragma once
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "comm/control.h"
@@ -43,8 +45,13 @@ class Rank {
   // may have a step's work to do before it comes. By the step thread, between steps.
   void set_patience(Duration patience);
 
-  // The result on the rank that samples, nothing on the others. After an error only abort is of
-  // use.
+  // A step in two halves, so that a GPU can be given the next one while it computes: at most
+  // depth() plans are launched and not yet collected; collect is of the oldest, and gives the result
+  // on the rank that samples, nothing on the others. After an error only abort is of use.
+  int depth() const { return runner_->depth(); }
+  Status launch(const StepPlan& plan);
+  Result<std::optional<StepResult>> collect();
+  // Both halves at once.
   Result<std::optional<StepResult>> execute(const StepPlan& plan);
 
   // Ends every collective that waits now or later on this rank.
@@ -63,10 +70,16 @@ class Rank {
   Duration step_timeout_{};
   Partition partition_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Communicator> tp_, pp_, world_;
+  std::vector<Communicator*> communicators() const;
+
+  std::unique_ptr<Communicator> tp_, pp_, world_;  // between hosts' memories
+  // Between GPUs' memories; empty on the CPU.
+  std::unique_ptr<Communicator> device_tp_, device_pp_, device_tokens_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<KvPool> pool_;
   std::unique_ptr<StepRunner> runner_;  // borrows all of the above
+  Duration patience_{};
+  std::deque<uint64_t> launched_;  // steps that are not collected
   std::atomic<uint64_t> finished_{0};
   std::atomic<bool> busy_{false};
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "worker/step_loop.h"
 
 namespace cohort {
 namespace {
@@ -94,13 +95,12 @@ Status RankGroup::failure() const {
 }
 
 void RankGroup::run_steps() {
-  while (const std::optional<StepPlan> plan = plans_.pop()) {
-    rank_.set_patience(watchdog_.allowed(plan->rows()));
-    watchdog_.begin(plan->rows());
-    auto result = rank_.execute(*plan);
-    watchdog_.end();
-    if (!result.ok()) return fail(result.status());
-    if (result->has_value()) deliver(std::move(**result));
+  StepLoop loop(rank_, plans_, watchdog_);
+  while (true) {
+    auto next = loop.next();
+    if (!next.ok()) return fail(next.status());
+    if (next->ended) return;
+    if (next->result) deliver(std::move(*next->result));
   }
 }
 

@@ -6,12 +6,18 @@
 #include <new>
 #include <utility>
 
+#include "base/failure.h"
 #include "base/log.h"
+#include "base/open_device.h"
+#include "worker/device_groups.h"
 #include "worker/rank.h"
 #include "worker/token_route.h"
 
 namespace cohort {
 namespace {
+
+// Partial sums of all ranks that one ordered sum may gather.
+constexpr int64_t kMostPieces = 64;
 
 // Everybody's answer to the same question, or the first failure of any rank, for all alike: a rank
 // that cannot go on must not leave the others waiting for it.
@@ -29,6 +35,23 @@ Result<std::vector<std::string>> agree(World& world, const Result<std::string>& 
   return all;
 }
 
+Status check_types(const ReplicaOptions& options) {
+  const bool gpu = options.gpu.device == DeviceKind::cuda;
+  const DType kv = options.kv_dtype, a = options.gpu.dtype;
+  const bool eight_bits = kv == DType::f8_e4m3;
+  if (kv != DType::f32 && kv != DType::f16 && kv != DType::bf16 && !(gpu && eight_bits))
+    return invalid_argument(concat("the KV cache holds f32, f16 or bf16",
+                                   gpu ? ", or f8_e4m3" : " on the CPU", ", not ", name(kv)));
+  if (!gpu) return {};
+  if (a != DType::f32 && a != DType::f16 && a != DType::bf16)
+    return invalid_argument(concat("a GPU computes in f32, f16 or bf16, not in ", name(a)));
+  if (kv != a && !(eight_bits && a != DType::f32))
+    return invalid_argument(concat("on a GPU that computes in ", name(a), " the KV cache is ",
+                                   name(a), a == DType::f32 ? "" : " or f8_e4m3", ", not ",
+                                   name(kv), ": choose --kv-dtype or --dtype alike"));
+  return {};
+}
+
 Status check_options(const ReplicaOptions& options, int world_size) {
   const StepLimits& limits = options.limits;
   if (options.layout.ranks() != world_size)
@@ -44,10 +67,7 @@ Status check_options(const ReplicaOptions& options, int world_size) {
     return invalid_argument(concat("a replica of several ranks runs at most ",
                                    TokenRoute::kMostTokens, " sequences at once, not ",
                                    limits.max_slots, ": lower --max-batch"));
-  const DType kv = options.kv_dtype;
-  if (kv != DType::f32 && kv != DType::f16 && kv != DType::bf16)
-    return invalid_argument(concat("the KV cache holds f32, f16 or bf16, not ", name(kv)));
-  return {};
+  return check_types(options);
 }
 
 }  // namespace
@@ -59,18 +79,28 @@ class RankLoader {
 
   Result<std::unique_ptr<Rank>> load(const LoadProgress& progress) {
     COHORT_RETURN_IF_ERROR(meet());
-    COHORT_RETURN_IF_ERROR(size_pool());
+    COHORT_RETURN_IF_ERROR(all(open_device()));
+    // What a GPU has room for is known when it has its weights; a host's memory is told in advance.
+    if (!gpu()) COHORT_RETURN_IF_ERROR(size_pool());
     COHORT_RETURN_IF_ERROR(make_groups());
-    const Status filled = fill(progress);
-    if (!filled.ok()) rank_->abort(filled);  // nobody need wait for a table from here
-    const Result<std::string> mine = filled.ok() ? Result<std::string>(std::string()) : filled;
-    COHORT_RETURN_IF_ERROR(agree(world_, mine, options_.load_timeout).status());
+    COHORT_RETURN_IF_ERROR(all(with_memory([&] { return read_weights(progress); })));
+    if (gpu()) COHORT_RETURN_IF_ERROR(size_pool());
+    COHORT_RETURN_IF_ERROR(all(with_memory([&] { return build(); })));
     rank_->set_patience(options_.step_timeout);
     return std::move(rank_);
   }
 
  private:
-  // Everything that can be wrong before a weight is read.
+  bool gpu() const { return options_.gpu.device == DeviceKind::cuda; }
+
+  // A step that this rank took, for all ranks: fails for all if it failed for one.
+  Status all(const Status& mine) {
+    if (!mine.ok()) rank_->abort(mine);  // nobody need wait for anything from here
+    const Result<std::string> text = mine.ok() ? Result<std::string>(std::string()) : mine;
+    return agree(world_, text, options_.load_timeout).status();
+  }
+
+  // Everything that can be wrong before a device is touched.
   Status prepare() {
     COHORT_RETURN_IF_ERROR(check_options(options_, world_.size()));
     const Layout& layout = options_.layout;
@@ -93,9 +123,15 @@ class RankLoader {
     const StepLimits& l = rank_->limits_;
     std::string stages;
     for (const UnitRange& range : rank_->partition_.layers) stages += concat(" ", range.end);
+    const GpuOptions& g = options_.gpu;
+    const std::string device =
+        gpu() ? concat("GPU ", name(g.dtype), g.deterministic ? " deterministic" : "",
+                       g.graphs ? " graphs" : "")
+              : "CPU";
     return concat("model ", rank_->fingerprint_, ", ", to_string(options_.layout), " stages",
-                  stages, ", activations ", int(options_.activations), ", KV ", name(kv_dtype()),
-                  ", slots ", l.max_slots, ", rows ", l.max_rows, ", context ", l.max_context);
+                  stages, ", ", device, ", activations ", int(options_.activations), ", KV ",
+                  name(kv_dtype()), ", slots ", l.max_slots, ", rows ", l.max_rows, ", context ",
+                  l.max_context);
   }
 
   Status meet() {
@@ -109,13 +145,28 @@ class RankLoader {
         return failed_precondition(concat("rank ", r, " was started differently: it has ",
                                           all[r].substr(0, cut), "; rank ", world_.rank(), " has ",
                                           identity()));
-      ranks_on_host_ += all[r].substr(cut + 1) == world_.host();
+      const bool same_host = all[r].substr(cut + 1) == world_.host();
+      ranks_on_host_ += same_host;
+      index_on_host_ += same_host && int(r) < world_.rank();
     }
     return {};
   }
 
+  Status open_device() {
+    if (!gpu()) {
+      rank_->stream_ = std::make_unique<Stream>(options_.threads, options_.isa);
+      return {};
+    }
+    const GpuOptions& g = options_.gpu;
+    COHORT_ASSIGN_OR_RETURN(device_, open_cuda_device(g.ordinal >= 0 ? g.ordinal : index_on_host_));
+    rank_->stream_ =
+        std::make_unique<Stream>(device_, g.dtype, options_.threads, g.deterministic);
+    log_info(concat("computes in ", name(g.dtype), " on ", device_->name()));
+    return {};
+  }
+
   DType kv_dtype() const {
-    return options_.activations == ActivationMode::f32 ? DType::f32 : options_.kv_dtype;
+    return !gpu() && options_.activations == ActivationMode::f32 ? DType::f32 : options_.kv_dtype;
   }
 
   KvGeometry geometry() const {
@@ -141,6 +192,18 @@ class RankLoader {
     rank_->limits_.max_context = positions;
   }
 
+  // What the KV cache of this rank may take unless somebody said.
+  int64_t memory_share() const {
+    const DeviceMemory memory = rank_->stream_->device().memory();
+    if (!gpu()) return memory.total / 4 / std::max(ranks_on_host_, 1);
+    // The rest is for the workspace of the largest step and for what captured steps need.
+    const ModelConfig& c = rank_->config_;
+    const int64_t widest = 4 * (c.hidden + c.ffn) + 4 * c.heads * c.head_dim;
+    const int64_t workspace = rank_->limits_.max_rows * widest * int64_t(sizeof(float)) +
+                              4 * rank_->limits_.max_slots * c.vocab * int64_t(sizeof(float));
+    return memory.free / 10 * 9 - workspace;
+  }
+
   // As many blocks as the rank with the least room can hold.
   Status size_pool() {
     const StepLimits& limits = rank_->limits_;
@@ -149,8 +212,7 @@ class RankLoader {
     const int64_t blocks = affordable_blocks({.block_bytes = block_bytes,
                                               .kv_memory = options_.kv_memory,
                                               .most_blocks = per_sequence * limits.max_slots,
-                                              .host_memory = host_memory_bytes(),
-                                              .ranks_on_host = ranks_on_host_});
+                                              .share = memory_share()});
     Result<std::string> mine = concat(blocks);
     if (blocks < (options_.fit_context ? 1 : per_sequence))
       mine = resource_exhausted(concat("the KV cache has room for ", blocks * kBlockTokens,
@@ -178,15 +240,34 @@ class RankLoader {
     COHORT_ASSIGN_OR_RETURN(rank_->pp_, world_.group(mesh.column(at.tp), "pp"));
     COHORT_ASSIGN_OR_RETURN(rank_->world_, world_.group(everyone, "world"));
     rank_->set_patience(options_.load_timeout);
+    return gpu() ? all(make_gpu_groups()) : Status();
+  }
+
+  Status make_gpu_groups() {
+    const Partition& partition = rank_->partition_;
+    const int units = std::max(partition.units.attention, partition.units.ffn);
+    COHORT_ASSIGN_OR_RETURN(
+        DeviceGroups groups,
+        make_device_groups(device_, *rank_->tp_, *rank_->pp_,
+                           {.ordered = options_.gpu.deterministic,
+                            .max_gather_floats = std::min<int64_t>(units, kMostPieces) *
+                                                 rank_->limits_.max_rows * rank_->config_.hidden,
+                            .timeout = options_.start_timeout}));
+    rank_->device_tp_ = std::move(groups.tp);
+    rank_->device_pp_ = std::move(groups.pp);
+    rank_->device_tokens_ = std::move(groups.tokens);
     return {};
   }
 
-  // All that takes memory.
-  Status fill(const LoadProgress& progress) {
+  // Whatever takes memory.
+  template <class Call>
+  Status with_memory(Call call) {
     try {
-      COHORT_RETURN_IF_ERROR(read_weights(progress));
-      build();
-      return {};
+      return call();
+    } catch (const OutOfMemory& full) {
+      return full.status();
+    } catch (const Failure& failure) {
+      return failure.status();
     } catch (const std::bad_alloc&) {
       return resource_exhausted(
           "there is no memory left for weights and KV cache; use more ranks or a smaller cache");
@@ -196,7 +277,6 @@ class RankLoader {
   Status read_weights(const LoadProgress& progress) {
     const Coordinates at = rank_->mesh_.coordinates(world_.rank());
     const Partition& partition = rank_->partition_;
-    rank_->stream_ = std::make_unique<Stream>(options_.threads, options_.isa);
     const WeightShard shard{.units = partition.units,
                             .attention = partition.attention[size_t(at.tp)],
                             .ffn = partition.ffn[size_t(at.tp)],
@@ -209,27 +289,33 @@ class RankLoader {
     return {};
   }
 
-  void build() {
-    rank_->pool_ = std::make_unique<KvPool>(geometry(), layers().size(), rank_->limits_.blocks);
-    rank_->runner_ = std::make_unique<StepRunner>(StageParts{.config = rank_->config_,
-                                                             .partition = rank_->partition_,
-                                                             .mesh = rank_->mesh_,
-                                                             .rank = rank_->rank_,
-                                                             .limits = rank_->limits_,
-                                                             .activations = options_.activations,
-                                                             .weights = *rank_->weights_,
-                                                             .pool = *rank_->pool_,
-                                                             .stream = *rank_->stream_,
-                                                             .tp = *rank_->tp_,
-                                                             .pp = *rank_->pp_,
-                                                             .world = *rank_->world_});
+  Status build() {
+    Stream& stream = *rank_->stream_;
+    rank_->pool_ = std::make_unique<KvPool>(stream.device(), geometry(), layers().size(),
+                                            rank_->limits_.blocks);
+    const StageParts parts{.config = rank_->config_,
+                           .partition = rank_->partition_,
+                           .mesh = rank_->mesh_,
+                           .rank = rank_->rank_,
+                           .limits = rank_->limits_,
+                           .activations = options_.activations,
+                           .graphs = options_.gpu.graphs,
+                           .weights = *rank_->weights_,
+                           .pool = *rank_->pool_,
+                           .stream = stream,
+                           .tp = gpu() ? *rank_->device_tp_ : *rank_->tp_,
+                           .pp = gpu() ? *rank_->device_pp_ : *rank_->pp_,
+                           .tokens = gpu() ? *rank_->device_tokens_ : *rank_->world_};
+    rank_->runner_ = gpu() ? make_cuda_step_runner(parts) : make_cpu_step_runner(parts);
+    return {};
   }
 
   World& world_;
   Checkpoint& checkpoint_;
   const ReplicaOptions& options_;
   std::unique_ptr<Rank> rank_;
-  int ranks_on_host_ = 0;
+  int ranks_on_host_ = 0, index_on_host_ = 0;
+  std::shared_ptr<Device> device_;  // of a GPU
 };
 
 Result<std::unique_ptr<Rank>> Rank::load(World& world, Checkpoint& checkpoint,

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "worker/plan_queue.h"
+#include "worker/step_loop.h"
 #include "worker/watchdog.h"
 
 namespace cohort {
@@ -39,20 +40,14 @@ class RankLoop {
   }
 
   int run() {
-    while (const std::optional<StepPlan> plan = plans_.pop()) {
-      rank_.set_patience(watchdog_.allowed(plan->rows()));
-      watchdog_.begin(plan->rows());
-      const auto result = rank_.execute(*plan);
-      watchdog_.end();
-      if (!result.ok()) {
-        fail(result.status());
-        break;
-      }
-      if (!result->has_value()) continue;
+    StepLoop loop(rank_, plans_, watchdog_);
+    while (true) {
+      const auto next = loop.next();
+      if (!next.ok()) fail(next.status());
+      if (!next.ok() || next->ended) return exit_code_;
       // A leader that does not take results is noticed by the reader.
-      (void)link_.send(FrameType::result, encode(**result));
+      if (next->result) (void)link_.send(FrameType::result, encode(*next->result));
     }
-    return exit_code_;
   }
 
  private:

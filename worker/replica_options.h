@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/device.h"
 #include "base/dtype.h"
 #include "kernels/activations.h"
 #include "parallel/mesh.h"
@@ -15,16 +16,27 @@
 
 namespace cohort {
 
+// Where a rank computes, and how on a GPU.
+struct GpuOptions {
+  DeviceKind device = DeviceKind::cpu;
+  int ordinal = -1;  // of the host's GPUs; -1: ranks of a host take one each, in order
+  DType dtype = DType::bf16;   // of activations and plain weights: bf16, f16 or f32
+  bool deterministic = false;  // one order of every sum, for any batch and layout
+  bool graphs = true;          // decode steps are captured once and replayed
+};
+
 struct ReplicaOptions {
   std::string model;  // path for Checkpoint::open
   Layout layout;
   int threads = 1;
   Isa isa = detect_isa();
   ActivationMode activations = ActivationMode::int8;
-  DType kv_dtype = DType::f16;  // f32, f16 or bf16; with f32 activations always f32
+  DType kv_dtype = DType::f16;  // f32, f16, bf16, f8_e4m3; with f32 activations always f32
   // Bytes of KV cache of each rank. 0: room for limits.max_slots sequences of limits.max_context
-  // positions, but no more than a quarter of the host's memory for all ranks on it.
+  // positions, but no more than a quarter of the host's memory for all ranks on it, or nine tenths
+  // of what is free on a GPU.
   int64_t kv_memory = 0;
+  GpuOptions gpu;
   StepLimits limits;  // blocks and in_flight are filled in by Rank::load
   // Nobody asked for limits.max_context in particular: where the KV cache is too small for one such
   // sequence, it is lowered to what there is room for.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a stage's activations come from and go to. The step runner has one of each and does not
-// ask which:
+// Where a stage's activations come from and go to on the CPU. The step runner has one of each and
+// does not ask which:
 //
 //   EmbeddingInput ─► layers ─► SendOutput ··· ReceiveInput ─► layers ─► SampleOutput
 //   (first stage)                                                       (last stage)
@@ -25,14 +25,15 @@ class StageInput {
  public:
   virtual ~StageInput() = default;
   // Fills x [tokens, hidden] and step.row_errors.
-  virtual Task fill(Step& step, Tensor x) = 0;
+  virtual Task fill(const StepPlan& plan, Step& step, Tensor x) = 0;
 };
 
 class StageOutput {
  public:
   virtual ~StageOutput() = default;
   // Passes x on. The rank that samples adds to `slots` what became of each entry.
-  virtual Task finish(Step& step, Tensor x, std::vector<SlotResult>& slots) = 0;
+  virtual Task finish(const StepPlan& plan, Step& step, Tensor x,
+                      std::vector<SlotResult>& slots) = 0;
 };
 
 class EmbeddingInput : public StageInput {
@@ -40,7 +41,7 @@ class EmbeddingInput : public StageInput {
   EmbeddingInput(VocabularyEmbedding embedding, int64_t max_rows, const SlotTable& slots,
                  TokenRoute& route)
       : embedding_(std::move(embedding)), ids_(size_t(max_rows)), slots_(slots), route_(route) {}
-  Task fill(Step& step, Tensor x) override;
+  Task fill(const StepPlan& plan, Step& step, Tensor x) override;
 
  private:
   VocabularyEmbedding embedding_;
@@ -53,7 +54,7 @@ class EmbeddingInput : public StageInput {
 class ReceiveInput : public StageInput {
  public:
   explicit ReceiveInput(Group pp) : pp_(pp) {}
-  Task fill(Step& step, Tensor x) override;
+  Task fill(const StepPlan& plan, Step& step, Tensor x) override;
 
  private:
   Group pp_;
@@ -62,7 +63,8 @@ class ReceiveInput : public StageInput {
 class SendOutput : public StageOutput {
  public:
   explicit SendOutput(Group pp) : pp_(pp) {}
-  Task finish(Step& step, Tensor x, std::vector<SlotResult>& slots) override;
+  Task finish(const StepPlan& plan, Step& step, Tensor x,
+              std::vector<SlotResult>& slots) override;
 
  private:
   Group pp_;
@@ -75,19 +77,20 @@ class SampleOutput : public StageOutput {
   static constexpr int64_t kRows = 32;
 
   SampleOutput(Head head, bool samples, const SlotTable& slots, TokenRoute& route);
-  Task finish(Step& step, Tensor x, std::vector<SlotResult>& slots) override;
+  Task finish(const StepPlan& plan, Step& step, Tensor x,
+              std::vector<SlotResult>& slots) override;
 
  private:
   void find_rows(const StepPlan& plan);
   void draw(Step& step, Tensor logits, size_t first);
-  void report(const Step& step, std::vector<SlotResult>& slots);
+  void report(const StepPlan& plan, const Step& step, std::vector<SlotResult>& slots);
 
   Head head_;
   const bool samples_;
   const SlotTable& slots_;
   TokenRoute& route_;
   Buffer logits_;                       // f32 [kRows, vocab]
-  std::vector<int64_t> rows_;           // of the step's tensors, one per sampling entry
+  std::vector<int32_t> rows_;           // of the step's tensors, one per sampling entry
   std::vector<SampleRow> sample_rows_;  // likewise
   std::vector<SampledToken> sampled_;   // likewise
 };

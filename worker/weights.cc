@@ -28,8 +28,11 @@ class Loader {
     std::vector<std::byte> stored(size_t(weight->bytes()));
     COHORT_RETURN_IF_ERROR(
         checkpoint_.read(*weight, 0, weight->rows, 0, weight->columns, stored.data()));
-    NormWeight norm{Buffer(size_t(config_.hidden) * sizeof(float)), config_.hidden};
-    dequantize(weight->dtype, stored.data(), config_.hidden, norm.values.as<float>());
+    std::vector<float> values(size_t(config_.hidden));
+    dequantize(weight->dtype, stored.data(), config_.hidden, values.data());
+    Device& device = stream_.device();
+    NormWeight norm{device.allocate(values.size() * sizeof(float)), config_.hidden};
+    device.upload(norm.values.data(), values.data(), norm.values.size());
     return norm;
   }
 
@@ -49,12 +52,14 @@ class Loader {
     COHORT_RETURN_IF_ERROR(add(w.qkv, layer_name(n, "attention.q"), q_rows, q_));
     COHORT_RETURN_IF_ERROR(add(w.qkv, layer_name(n, "attention.k"), kv_rows, kv_));
     COHORT_RETURN_IF_ERROR(add(w.qkv, layer_name(n, "attention.v"), kv_rows, kv_));
-    w.o = Matrix(q_.size(), o_unit_);
+    // A GPU that may add in any order does a row-parallel product in one go.
+    const bool ordered = stream_.fixed_order();
+    w.o = Matrix(q_.size(), ordered ? o_unit_ : 0);
     COHORT_RETURN_IF_ERROR(add_columns(w.o, layer_name(n, "attention.o"), q_rows, q_));
     w.gate_up = Matrix(config_.hidden, 0);
     COHORT_RETURN_IF_ERROR(add(w.gate_up, layer_name(n, "feed_forward.gate"), config_.ffn, ffn_));
     COHORT_RETURN_IF_ERROR(add(w.gate_up, layer_name(n, "feed_forward.up"), config_.ffn, ffn_));
-    w.down = Matrix(ffn_.size(), shard_.units.ffn_columns);
+    w.down = Matrix(ffn_.size(), ordered ? shard_.units.ffn_columns : 0);
     COHORT_RETURN_IF_ERROR(
         add_columns(w.down, layer_name(n, "feed_forward.down"), config_.ffn, ffn_));
     return w;
@@ -138,11 +143,13 @@ Result<Matrix> receive_table(DType dtype, int64_t rows, int64_t columns, Communi
 
 // The table of the first stage, and the head of the last.
 Status load_ends(Weights& weights, Loader& loader, Checkpoint& checkpoint, const WeightShard& shard,
-                 Communicator& pp) {
+                 Stream& stream, Communicator& pp) {
   const ModelConfig& config = checkpoint.config();
+  // Between GPUs' hosts a packed table would take two more copies than reading it again.
+  const bool shared = config.tied_embedding && stream.kind() == DeviceKind::cpu;
   if (shard.first_stage) {
     Result<Matrix> table = loader.table("embedding");
-    if (config.tied_embedding && !shard.last_stage) COHORT_RETURN_IF_ERROR(send_table(table, pp));
+    if (shared && !shard.last_stage) COHORT_RETURN_IF_ERROR(send_table(table, pp));
     if (!table.ok()) return table.status();
     weights.embedding = std::make_shared<const Matrix>(std::move(*table));
   }
@@ -153,6 +160,9 @@ Status load_ends(Weights& weights, Loader& loader, Checkpoint& checkpoint, const
     weights.head = std::make_shared<const Matrix>(std::move(table));
   } else if (shard.first_stage) {
     weights.head = weights.embedding;
+  } else if (!shared) {
+    COHORT_ASSIGN_OR_RETURN(Matrix table, loader.table("embedding"));
+    weights.head = std::make_shared<const Matrix>(std::move(table));
   } else {
     const WeightInfo* info = checkpoint.find("embedding");
     if (info == nullptr) return invalid_argument(checkpoint.path() + " has no weight embedding");
@@ -198,7 +208,7 @@ Result<std::unique_ptr<Weights>> load_weights(Checkpoint& checkpoint, const Weig
   Loader loader(checkpoint, shard, stream);
   const int64_t ends = shard.first_stage + shard.last_stage;
   auto weights = std::make_unique<Weights>();
-  COHORT_RETURN_IF_ERROR(load_ends(*weights, loader, checkpoint, shard, pp));
+  COHORT_RETURN_IF_ERROR(load_ends(*weights, loader, checkpoint, shard, stream, pp));
   for (int n = shard.layers.begin; n < shard.layers.end; n++) {
     COHORT_ASSIGN_OR_RETURN(LayerWeights layer, loader.layer(n));
     weights->layers.push_back(std::move(layer));

@@ -3,6 +3,7 @@
 // of every step.
 #pragma once
 #include <cstdint>
+#include <utility>
 
 #include "base/buffer.h"
 #include "base/tensor.h"
@@ -10,20 +11,24 @@
 
 namespace cohort {
 
-// f32 [max_rows, width]; rows(n) is its first n rows.
+// [max_rows, width] in memory of a device; rows(n) is its first n rows.
 class RowBuffer {
  public:
-  RowBuffer(int64_t max_rows, int64_t width)
-      : max_rows_(max_rows), width_(width), memory_(size_t(max_rows * width) * sizeof(float)) {}
+  RowBuffer(Buffer memory, DType dtype, int64_t max_rows, int64_t width)
+      : max_rows_(max_rows), width_(width), dtype_(dtype), memory_(std::move(memory)) {}
+  RowBuffer(Device& device, DType dtype, int64_t max_rows, int64_t width)
+      : RowBuffer(device.allocate(size_t(bytes_of(dtype, max_rows * width))), dtype, max_rows,
+                  width) {}
 
   int64_t width() const { return width_; }
   Tensor rows(int64_t n) const {
     COHORT_CHECK_LE(n, max_rows_);
-    return Tensor(memory_.data(), DType::f32, {n, width_});
+    return Tensor(memory_.data(), dtype_, {n, width_});
   }
 
  private:
   int64_t max_rows_, width_;
+  DType dtype_;
   Buffer memory_;
 };
 
@@ -39,9 +44,11 @@ struct WorkspaceShape {
 };
 
 struct Workspace {
-  explicit Workspace(const WorkspaceShape& s);
+  Workspace(Stream& stream, Group tp, const WorkspaceShape& s);
 
-  RowBuffer h;        // [tokens, hidden] what a block reads and writes
+  // All A, apart from `sum`, which is f32 where the group's sums are ordered.
+  RowBuffer h;        // [tokens, hidden] what a block reads
+  RowBuffer sum;      // [tokens, hidden] what a block adds to the residual stream
   RowBuffer qkv;      // [tokens, (heads + 2 kv_heads) * dim]
   RowBuffer q;        // [tokens, heads * dim] rotated
   RowBuffer mixed;    // [tokens, heads * dim] attention's weighted values

@@ -39,8 +39,8 @@ struct Products {
       : stream(s),
         shape(shape),
         head(random_matrix(s, head_type, shape.vocab, shape.hidden)),
-        narrow(rows, shape.hidden, ActivationMode::int8),
-        wide(rows, shape.ffn, ActivationMode::int8),
+        narrow(s, rows, shape.hidden, ActivationMode::int8),
+        wide(s, rows, shape.ffn, ActivationMode::int8),
         x(size_t(rows * shape.ffn), 0.5f),
         y(size_t(rows * std::max(2 * shape.ffn, shape.vocab))),
         rows(rows) {
@@ -101,7 +101,7 @@ void cached(benchmark::State& state, DType type) {
   Stream stream(1, detect_isa());
   const Matrix w = random_matrix(stream, type, 576, 512);
   const int64_t rows = state.range(0);
-  Activations a(rows, 512, ActivationMode::int8);
+  Activations a(stream, rows, 512, ActivationMode::int8);
   std::vector<float> x(size_t(rows * 512), 0.5f), y(size_t(rows * 576));
   ops::prepare(stream, a, Tensor(x.data(), DType::f32, {rows, 512}));
   const UnitRange whole{0, 1};

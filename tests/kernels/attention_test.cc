@@ -48,7 +48,7 @@ struct Part {
 class World {
  public:
   World(KvGeometry g, std::vector<int> lengths, unsigned seed, float scale = 1)
-      : g_(g), rope_(std::vector<double>{}, 4096, false), random_(seed) {
+      : g_(g), rope_(*make_cpu_device(), {}, 4096, false), random_(seed) {
     int blocks = 0;
     for (int length : lengths) blocks += (length + kBlockTokens - 1) / kBlockTokens;
     std::vector<int32_t> ids(static_cast<size_t>(blocks));
@@ -268,7 +268,7 @@ TEST(RopeStore, RotatesBothPairingsAndWritesTheCache) {
         std::vector<double> frequencies;
         for (int i = 0; i < dims / 2; i++)
           frequencies.push_back(std::pow(10000.0, -2.0 * i / dims));
-        const RopeTable rope(frequencies, 64, neighbours);
+        const RopeTable rope(*make_cpu_device(), frequencies, 64, neighbours);
         Cache cache(g, 3);
         const int64_t width = (heads + 2 * kv_heads) * dim;
         std::vector<float> qkv = reference::random_floats(width, random), q(heads * dim);
@@ -310,7 +310,7 @@ TEST(RopeStore, RotatesBothPairingsAndWritesTheCache) {
 
 TEST(RopeStore, HalfCacheSaturatesButKeepsNan) {
   const KvGeometry g{1, 1, 8, DType::f16};
-  const RopeTable rope({}, 16, false);
+  const RopeTable rope(*make_cpu_device(), {}, 16, false);
   Cache cache(g, 1);
   std::vector<float> qkv(24, 1), q(8);
   qkv[8] = 1e6f;

@@ -16,6 +16,10 @@ Tensor matrix(std::vector<float>& v, int64_t rows) {
   return Tensor(v.data(), DType::f32, {rows, int64_t(v.size()) / rows});
 }
 
+Tensor row_errors(std::vector<int32_t>& v) {
+  return Tensor(v.data(), DType::i32, {int64_t(v.size())});
+}
+
 TEST(RmsNorm, IsCloseToDoublePrecisionAndEqualForAnyThreads) {
   std::mt19937 random(1);
   for (int64_t n : {1, 15, 16, 17, 576, 5000}) {
@@ -95,24 +99,56 @@ TEST(Exp2, IsAccurateAndExactAtZero) {
   }
 }
 
-TEST(Add, AddsForAnyThreads) {
+TEST(AddResidual, AddsAndMarksForAnyThreads) {
   std::mt19937 random(3);
   for (int threads : {1, 2, 3}) {
     Stream stream(threads, Isa::portable);
     std::vector<float> x = reference::random_floats(20001, random), y = x;
     const std::vector<float> before = x;
     for (float& v : y) v *= 0.3f;
-    ops::add(stream, matrix(x, 3), matrix(y, 3));
-    for (size_t i = 0; i < x.size(); i++) ASSERT_EQ(x[i], before[i] + y[i]);
+    x[9] = std::numeric_limits<float>::infinity();
+    std::vector<int32_t> errors = {-1, 7, -1};
+    ops::add_residual(stream, matrix(x, 3), matrix(y, 3), row_errors(errors), 4);
+    EXPECT_EQ(errors, (std::vector<int32_t>{4, 7, -1}));
+    for (size_t i = 10; i < x.size(); i++) ASSERT_EQ(x[i], before[i] + y[i]);
   }
+}
+
+TEST(AddRmsNorm, IsTheSumAndThenTheNorm) {
+  std::mt19937 random(4);
+  const int64_t rows = 3, n = 200;
+  Stream stream(2, Isa::portable);
+  std::vector<float> x = reference::random_floats(rows * n, random), sum = x, y = x, out(x.size());
+  const std::vector<float> weight = reference::random_floats(n, random);
+  for (size_t i = 0; i < y.size(); i++) sum[i] += y[i] = 0.4f * x[x.size() - 1 - i];
+  std::vector<int32_t> errors(rows, -1);
+  const Tensor w(weight.data(), DType::f32, {n});
+  ops::add_rms_norm(stream, matrix(out, rows), matrix(x, rows), matrix(y, rows), w, 1e-5f,
+                    row_errors(errors), 4);
+  EXPECT_EQ(x, sum);
+  for (int64_t r = 0; r < rows; r++) {
+    const auto expected = reference::rms_norm(std::span(sum).subspan(size_t(r * n), n), weight, 1e-5);
+    for (int64_t i = 0; i < n; i++)
+      ASSERT_NEAR(out[size_t(r * n + i)], expected[size_t(i)],
+                  reference::kElementwise * std::abs(expected[size_t(i)]));
+  }
+}
+
+TEST(Interleave, PutsBlocksSideBySide) {
+  Stream stream(2, Isa::portable);
+  const std::vector<float> gathered = {1, 2, 3, 4, 10, 20};  // [2][2], then [2][1]
+  std::vector<float> out(6);
+  const int64_t widths[] = {2, 1};
+  ops::interleave(stream, matrix(out, 2), Tensor(gathered.data(), DType::f32, {6}), widths);
+  EXPECT_EQ(out, (std::vector<float>{1, 2, 10, 3, 4, 20}));
 }
 
 TEST(GatherRows, CopiesRowsInOrder) {
   Stream stream(2, Isa::portable);
   std::vector<float> x(4 * 3), out(2 * 3);
   for (size_t i = 0; i < x.size(); i++) x[i] = float(i);
-  const std::vector<int64_t> rows = {3, 1};
-  ops::gather_rows(stream, matrix(out, 2), matrix(x, 4), rows);
+  const int32_t rows[] = {3, 1};
+  ops::gather_rows(stream, matrix(out, 2), matrix(x, 4), Tensor(rows, DType::i32, {2}));
   EXPECT_EQ(out, (std::vector<float>{9, 10, 11, 3, 4, 5}));
 }
 
@@ -125,7 +161,7 @@ TEST(FindNotFinite, MarksOnlyBadRowsAndKeepsEarlierErrors) {
     x[size_t(3 * n)] = -std::numeric_limits<float>::infinity();
     x[size_t(4 * n + 7)] = std::numeric_limits<float>::infinity();
     std::vector<int32_t> errors = {-1, -1, -1, -1, 5, -1};
-    ops::find_not_finite(stream, errors, matrix(x, rows), 9);
+    ops::find_not_finite(stream, row_errors(errors), matrix(x, rows), 9);
     EXPECT_EQ(errors, (std::vector<int32_t>{-1, 9, -1, 9, 5, -1}));
   }
 }

@@ -18,7 +18,7 @@ using reference::Weights;
 std::vector<float> run(Stream& stream, const std::vector<float>& x, int64_t rows, const Matrix& w,
                        ActivationMode mode, std::vector<UnitRange> pieces = {}) {
   if (pieces.empty()) pieces.push_back({0, w.units()});
-  Activations activations(rows, w.columns(), mode);
+  Activations activations(stream, rows, w.columns(), mode);
   ops::prepare(stream, activations, Tensor(x.data(), DType::f32, {rows, w.columns()}));
   std::vector<float> y(pieces.size() * size_t(rows * w.rows()), -7.0f);
   ops::matmul(stream, Tensor(y.data(), DType::f32, {int64_t(pieces.size()), rows, w.rows()}),

@@ -30,7 +30,7 @@ namespace {
 class Layer {
  public:
   Layer(Stream& stream, ActivationMode mode)
-      : stream_(stream), random_(1), activations_(kRows, kHidden, mode) {
+      : stream_(stream), random_(1), activations_(stream, kRows, kHidden, mode) {
     const auto w = [&](DType type, int64_t rows) {
       return reference::random_weights(type, rows, kHidden, random_);
     };
@@ -59,15 +59,16 @@ class Layer {
     const Tensor q = view(q_, kRows, 128), attended = view(attended_, kRows, 128);
     ops::rope_store(stream_, q, kv, view(qkv_out_, kRows, 256), batch, rope_);
     ops::attention(stream_, attended, q, kv, batch);
-    ops::add(stream_, view(x_, 1, 128), view(attended_, 1, 128));
+    int32_t errors[kRows] = {-1, -1, -1};
+    ops::add_residual(stream_, view(x_, 1, 128), view(attended_, 1, 128),
+                      Tensor(errors, DType::i32, {1}), 1);
     const UnitRange units{0, kHidden / 256};
     ops::matmul(stream_, Tensor(wide_, DType::f32, {1, kRows, 2 * kHidden}), activations_, gate_up_,
                 {&units, 1});
     ops::silu_mul(stream_, out, view(wide_, kRows, 2 * kHidden));
-    int32_t errors[kRows] = {-1, -1, -1};
-    ops::find_not_finite(stream_, errors, out, 1);
-    const int64_t last[] = {kRows - 1};
-    ops::gather_rows(stream_, view(x_, 1, kHidden), out, last);
+    ops::find_not_finite(stream_, Tensor(errors, DType::i32, {kRows}), out, 1);
+    const int32_t last[] = {kRows - 1};
+    ops::gather_rows(stream_, view(x_, 1, kHidden), out, Tensor(last, DType::i32, {1}));
     ops::prepare(stream_, activations_, view(x_, 1, kHidden));
     ops::matmul(stream_, Tensor(logits_, DType::f32, {1, 1, kVocab}), activations_, table_,
                 {&whole, 1});
@@ -89,7 +90,7 @@ class Layer {
   std::mt19937 random_;
   Activations activations_;
   Matrix qkv_, gate_up_, table_;
-  RopeTable rope_{{1, 0.5, 0.25}, 64, true};
+  RopeTable rope_{*make_cpu_device(), {1, 0.5, 0.25}, 64, true};
   std::vector<std::byte> memory_;
   int32_t ids_[kRows] = {1, 999, 5};
   float norm_[kHidden] = {1, 2}, x_[kRows * kHidden], out_[kRows * kHidden], q_[kRows * 128];

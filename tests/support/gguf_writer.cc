@@ -46,6 +46,7 @@ uint32_t gguf_type(DType type) {
     case DType::q6_k:
       return 14;
     case DType::i8:
+    case DType::f8_e4m3:
       return 24;
     case DType::i32:
       return 26;

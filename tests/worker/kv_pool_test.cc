@@ -11,7 +11,7 @@ namespace {
 constexpr KvGeometry kGeometry{.heads = 6, .kv_heads = 2, .dim = 32, .dtype = DType::f16};
 
 TEST(KvPoolTest, LayersDoNotOverlap) {
-  const KvPool pool(kGeometry, 3, 5);
+  const KvPool pool(*make_cpu_device(), kGeometry, 3, 5);
   const size_t layer_bytes = 5 * kGeometry.block_bytes();
   EXPECT_EQ(kGeometry.block_bytes(), 2u * 2 * 32 * 16 * 2);  // K and V of 2 heads, 16 tokens, f16
   EXPECT_EQ(pool.layer(1).data - pool.layer(0).data, std::ptrdiff_t(layer_bytes));
@@ -23,13 +23,13 @@ TEST(KvPoolTest, E06_BlocksFollowMemory) {
   KvDemand demand{.block_bytes = 1000,
                   .kv_memory = 12'345,
                   .most_blocks = 500,
-                  .host_memory = 1'000'000,
-                  .ranks_on_host = 1};
+                  .share = 250'000};
   EXPECT_EQ(affordable_blocks(demand), 12);  // as asked
   demand.kv_memory = 0;
-  EXPECT_EQ(affordable_blocks(demand), 250);  // a quarter of the host
-  demand.ranks_on_host = 2;
-  EXPECT_EQ(affordable_blocks(demand), 125);
+  EXPECT_EQ(affordable_blocks(demand), 250);  // its share
+  demand.share = -5;  // a GPU without room for the workspace
+  EXPECT_EQ(affordable_blocks(demand), 0);
+  demand.share = 250'000;
   demand.most_blocks = 40;
   EXPECT_EQ(affordable_blocks(demand), 40);  // more are of no use
 }

@@ -21,17 +21,20 @@ struct LayerParts {
 
 class DecoderLayer {
  public:
-  // layer: its number in the model.
+  // layer: its number in the model. next_norm: the weights of the norm that reads what this layer
+  // makes, so that it can be made in the same pass over x; empty where another stage or the head
+  // does.
   DecoderLayer(const LayerWeights& weights, int64_t layer, const KvLayer& kv,
-               const LayerParts& parts);
+               const LayerParts& parts, Tensor next_norm);
 
-  // x [tokens, hidden]: the residual stream, in and out.
+  // x f32 [tokens, hidden]: the residual stream, in and out. step.work.h holds x normed for this
+  // layer, and is left normed for the next one.
   Task forward(Step& step, Tensor x);
 
  private:
   const int64_t layer_;
   const float eps_;
-  const Tensor attention_norm_, feed_forward_norm_;  // [hidden]
+  const Tensor feed_forward_norm_, next_norm_;  // [hidden]
   Attention attention_;
   FeedForward feed_forward_;
 };

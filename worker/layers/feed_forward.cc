@@ -7,13 +7,13 @@ FeedForward::FeedForward(const LayerWeights& weights, int64_t layer, Group& tp,
                          const TreePlan& plan)
     : layer_(layer), gate_up_(weights.gate_up), down_(weights.down, tp, plan) {}
 
-Task FeedForward::forward(Step& step, Tensor h) {
+Task FeedForward::forward(Step& step, Tensor out, Tensor h) {
   const Tensor gate_up = step.work.gate_up.rows(step.rows), ffn = step.work.ffn.rows(step.rows);
   step.where.set(Operation::feed_forward, layer_);
   gate_up_.forward(step.stream, step.work.linear, gate_up, h);
   ops::silu_mul(step.stream, ffn, gate_up);
   step.where.set(Operation::feed_forward_output, layer_);
-  co_await down_.forward(step.stream, step.work.linear, h, ffn);
+  co_await down_.forward(step.stream, step.work.linear, out, ffn);
 }
 
 }  // namespace cohort

@@ -16,8 +16,8 @@ class FeedForward {
   // Borrows everything. plan: who owns which feed-forward units.
   FeedForward(const LayerWeights& weights, int64_t layer, Group& tp, const TreePlan& plan);
 
-  // h [tokens, hidden]: normed in, this block's contribution to the residual stream out.
-  Task forward(Step& step, Tensor h);
+  // out [tokens, hidden] = this block's contribution to the residual stream, of h, which is normed.
+  Task forward(Step& step, Tensor out, Tensor h);
 
  private:
   const int64_t layer_;

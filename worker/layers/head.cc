@@ -3,10 +3,10 @@
 
 namespace cohort {
 
-Task Head::forward(Step& step, Tensor logits, Tensor x, std::span<const int64_t> rows) {
-  const Tensor h = step.work.h.rows(int64_t(rows.size()));
-  ops::gather_rows(step.stream, h, x, rows);
-  ops::rms_norm(step.stream, h, h, norm_, eps_);
+Task Head::forward(Step& step, Tensor logits, Tensor x, Tensor rows) {
+  const Tensor gathered = gathered_.rows(rows.dim(0)), h = step.work.h.rows(rows.dim(0));
+  ops::gather_rows(step.stream, gathered, x, rows);
+  ops::rms_norm(step.stream, h, gathered, norm_, eps_);
   co_await table_.forward(step.stream, step.work.linear, logits, h);
 }
 

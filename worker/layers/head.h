@@ -11,17 +11,21 @@ namespace cohort {
 class Head {
  public:
   // norm [hidden] and table borrowed. max_rows: of one call.
-  Head(Tensor norm, float eps, const Matrix& table, std::vector<Slice> vocab_rows, int64_t max_rows,
-       Group& tp)
-      : norm_(norm), eps_(eps), table_(table, std::move(vocab_rows), max_rows, tp) {}
+  Head(Device& device, Tensor norm, float eps, const Matrix& table, std::vector<Slice> vocab_rows,
+       int64_t max_rows, Group& tp)
+      : norm_(norm),
+        eps_(eps),
+        gathered_(device, DType::f32, max_rows, norm.dim(0)),
+        table_(device, table, std::move(vocab_rows), max_rows, tp) {}
 
   int64_t vocab() const { return table_.vocab(); }
-  // logits [rows.size(), vocab] of these rows of x [tokens, hidden], on every rank of the stage.
-  Task forward(Step& step, Tensor logits, Tensor x, std::span<const int64_t> rows);
+  // logits f32 [n, vocab] of rows (i32 [n]) of x f32 [tokens, hidden], on every rank of the stage.
+  Task forward(Step& step, Tensor logits, Tensor x, Tensor rows);
 
  private:
   const Tensor norm_;
   const float eps_;
+  RowBuffer gathered_;  // f32 [n, hidden]
   VocabularyHead table_;
 };
 
