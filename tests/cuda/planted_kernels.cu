@@ -5,12 +5,12 @@ namespace cohort::planted {
 __global__ void sum(const float* in, float* out, bool planted) {
   auto* shared = gpu::dynamic_shared<float>();
   const int t = static_cast<int>(threadIdx.x);
-  shared[t] = in[t];
+  shared[t] = in[t];  // sum writes
   for (int half = kThreads / 2; half > 0; half /= 2) {
     if (!planted) __syncthreads();
     if (t >= half) continue;
     const float other = shared[t + half];  // sum reads
-    shared[t] += other;                    // sum writes
+    shared[t] += other;
   }
   if (t == 0) *out = shared[0];
 }
@@ -29,9 +29,9 @@ __global__ void reverse(const uint4* in, uint4* out, bool planted) {
 __global__ void reverse_barrier(const uint4* in, uint4* out, bool planted) {
   auto* shared = gpu::dynamic_shared<uint4>();
   const int t = static_cast<int>(threadIdx.x);
-  gpu::cp_async16(&shared[t], &in[t]);
+  gpu::cp_async16(&shared[t], &in[t]);  // reverse writes
   gpu::cp_async_commit();
-  gpu::cp_async_wait<0>();  // reverse writes
+  gpu::cp_async_wait<0>();
   if (!planted) __syncthreads();
   const uint4 v = shared[kThreads - 1 - t];  // reverse reads
   gpu::store16(&out[t], v);

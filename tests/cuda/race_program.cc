@@ -14,6 +14,7 @@ namespace {
 using planted::kThreads;
 
 bool run(const std::string& name, bool wrong) {
+  emu::options().blocks_are_unordered = true;
   std::vector<uint4> in(kThreads), out(kThreads);
   const auto* floats_in = reinterpret_cast<const float*>(in.data());
   auto* floats = reinterpret_cast<float*>(out.data());

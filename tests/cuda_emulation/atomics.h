@@ -10,6 +10,10 @@ template <class T, class... Allowed>
 inline constexpr bool is_any_of = (std::is_same_v<T, Allowed> || ...);
 using ull = unsigned long long;
 
+// What was before any fence comes before what is after each later one: more than a GPU promises,
+// as that needs an atomic between the two.
+void fence();
+
 template <class T, class F>
 T atomic_update(T* p, F next) {
   T old = __atomic_load_n(p, __ATOMIC_RELAXED);
@@ -65,5 +69,5 @@ T atomicCAS(T* p, std::type_identity_t<T> compare, std::type_identity_t<T> v) {
 inline unsigned atomicInc(unsigned* p, unsigned limit) {
   return emu::atomic_update(p, [limit](unsigned old) { return old >= limit ? 0 : old + 1; });
 }
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-inline void __threadfence_block() { __threadfence(); }
+inline void __threadfence() { emu::fence(); }
+inline void __threadfence_block() { emu::fence(); }

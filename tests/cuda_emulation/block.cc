@@ -36,16 +36,16 @@ void Block::body() {
   me.fiber.begin();
   for (;;) {
     ordered_after(&start_token_);
+    ordered_after(&end_tokens_[(sequence_ + 1) & 1]);  // of the block that used this memory before
     grid_.body(grid_.args);
     if (!me.copies.empty()) fail("a thread ends with cp.async copies that it did not wait for");
-    orders_before(&end_token_);
+    orders_before(&end_tokens_[sequence_ & 1]);
     me.state = Lane::State::done;
     me.fiber.pause();
   }
 }
 
 void Block::prepare(const Grid& g) {
-  current_block = this;
   grid_ = g;
   threads_ = g.block.x * g.block.y * g.block.z;
   while (lanes_.size() < threads_) lanes_.push_back(std::make_unique<Lane>(&fiber_entry));
@@ -77,6 +77,7 @@ void Block::start_lanes() {
 }
 
 void Block::run(uint3 index) {
+  current_block = this;
   blockIdx = index;
   blockDim = grid_.block;
   gridDim = grid_.grid;
@@ -90,7 +91,11 @@ void Block::run(uint3 index) {
     for (unsigned first = 0; first < threads_; first += 32) progress |= run_warp(first);
     if (!progress && alive_ > 0 && !release_barriers()) report_deadlock();
   }
-  ordered_after(&end_token_);
+  if (!options().blocks_are_unordered) finish();
+}
+
+void Block::finish() {
+  for (const char& token : end_tokens_) ordered_after(&token);
 }
 
 // Resumes 32 threads, as long as one of them can run: their stacks stay in the cache. In random

@@ -13,7 +13,25 @@
 #include "tests/cuda_emulation/device.h"
 #include "tests/cuda_emulation/fiber.h"
 
+#if defined(EMU_TSAN)
+extern "C" void __tsan_func_entry(void* pc);
+extern "C" void __tsan_func_exit();
+#endif
+
 namespace emu {
+// Shows the line of the kernel, at `pc`, in race reports about what the emulation does for it.
+class Frame {
+ public:
+#if defined(EMU_TSAN)
+  explicit Frame(void* pc) { __tsan_func_entry(pc); }
+  ~Frame() { __tsan_func_exit(); }
+#else
+  explicit Frame(void*) {}
+  ~Frame() {}
+#endif
+  Frame(const Frame&) = delete;
+};
+
 // Computes the results of all lanes in `mask` from what they passed to warp_collective.
 using WarpFn = void (*)(void** args, std::uint32_t mask);
 
@@ -49,8 +67,7 @@ struct Lane {
 struct Warp {
   void* args[32] = {};
   std::uint32_t arrived = 0, present = 0, ended = 0;
-  // What __syncwarp orders: a token per lowest lane of the mask and parity of its turn, for a lane
-  // may come to the next turn before another has left this one.
+  // What __syncwarp orders: tokens per lowest lane of the mask, two by turns.
   char tokens[32][2] = {};
   unsigned turns[32] = {};
 };
@@ -78,12 +95,14 @@ class Block {
   ~Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
-  // That of this OS thread, while it runs a grid.
+  // The one that this OS thread runs.
   static Block& current();
-  // Makes this block the current one of the OS thread and lays out its threads and memory.
+  // Lays out threads and memory.
   void prepare(const Grid& g);
   // Throws Error for a mistake of the kernel.
   void run(uint3 index);
+  // After the last run: what the caller does now comes after all that the kernel did.
+  void finish();
   void take_stats(Stats& sum);
 
   Lane& lane() { return *lane_; }
@@ -127,7 +146,8 @@ class Block {
   unsigned char* dynamic_ = nullptr;
   std::vector<SharedArray> shared_;
   std::minstd_rand random_{1};
-  char start_token_ = 0, end_token_ = 0, barrier_tokens_[kBarriers][2] = {};
+  // Two each, by turns: a thread may come to the next turn before another has left this one.
+  char start_token_ = 0, end_tokens_[2] = {}, barrier_tokens_[kBarriers][2] = {};
   unsigned barrier_turns_[kBarriers] = {};
   Stats stats_;
 };

@@ -7,6 +7,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -55,14 +56,15 @@ bool within(dim3 v, dim3 limit) {
   return v.x - 1 < limit.x && v.y - 1 < limit.y && v.z - 1 < limit.z;
 }
 
-// Race checks need one set of fibers per stream, which is a fiber of the race checker itself; else
-// one per OS thread does.
-Block& pick_block() {
+// Race checks need their own fibers for each stream, which is a fiber of the race checker itself;
+// else those of an OS thread do. Where blocks are unordered, neighbours have different fibers.
+Block& pick_block([[maybe_unused]] std::uint64_t index) {
 #if defined(EMU_TSAN)
   static std::atomic_flag lock;
-  static auto& all = *new std::map<void*, Block*>;
+  static auto& all = *new std::map<std::pair<void*, std::uint64_t>, Block*>;
   HiddenLock l(lock);
-  Block*& mine = all[__tsan_get_current_fiber()];
+  const std::uint64_t which = options().blocks_are_unordered ? index % 2 : 0;
+  Block*& mine = all[{__tsan_get_current_fiber(), which}];
   if (!mine) mine = new Block;
   return *mine;
 #else
@@ -90,20 +92,25 @@ struct Work {
   std::exception_ptr error;
 };
 
-void run_blocks(Work& work, Block& block) {
+void run_blocks(Work& work) {
   const dim3 size = work.grid.grid;
-  block.prepare(work.grid);
+  Block* const used[] = {&pick_block(0), &pick_block(1)};
+  const std::span distinct(used, used[0] == used[1] ? 1 : 2);
+  for (Block* block : distinct) block->prepare(work.grid);
   for (std::uint64_t b; (b = work.next.fetch_add(1)) < work.blocks;)
-    block.run({static_cast<unsigned>(b % size.x), static_cast<unsigned>(b / size.x % size.y),
-               static_cast<unsigned>(b / size.x / size.y)});
+    used[b % 2]->run({static_cast<unsigned>(b % size.x), static_cast<unsigned>(b / size.x % size.y),
+                      static_cast<unsigned>(b / size.x / size.y)});
   static std::atomic_flag lock;
   HiddenLock l(lock);
-  block.take_stats(stats());
+  for (Block* block : distinct) {
+    block->finish();
+    block->take_stats(stats());
+  }
 }
 
 void run_worker(Work& work) {
   try {
-    run_blocks(work, pick_block());
+    run_blocks(work);
   } catch (...) {
     work.next = work.blocks;
     const std::lock_guard lock(work.mutex);
@@ -119,6 +126,13 @@ Options& options() {
 Stats& stats() {
   static Stats s;
   return s;
+}
+
+void fence() {
+  static char token = 0;
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  orders_before(&token);
+  ordered_after(&token);
 }
 
 // CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".

@@ -55,6 +55,9 @@ struct Options {
   Order order = Order::forward;
   std::uint64_t seed = 1;
   unsigned workers = 1;  // OS threads that blocks are spread over; 1 where races are checked
+  // Lets the race checker see races between neighbouring blocks of a grid too. Takes twice the
+  // fibers, of which a process may have 8128.
+  bool blocks_are_unordered = false;
 };
 Options& options();
 

@@ -52,13 +52,14 @@ void load_fragments(void** args, std::uint32_t mask) {
 }
 
 template <int Matrices, bool Transposed>
-void ldmatrix(std::uint32_t* r, const void* row, Site site) {
+void ldmatrix(std::uint32_t* r, const void* row, Site site, void* caller) {
   Block& block = Block::current();
   block.lane().site = site;
   if (lane_id() < 8 * Matrices) {  // the addresses of the other lanes do not count
     if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0)
       block.fail("ldmatrix needs addresses that are multiples of 16");
     if (!block.in_shared(row, 16)) block.fail("ldmatrix reads outside of shared memory");
+    const Frame frame(caller);
     reads(row, 16);
   }
   LoadArg a{row, r};
@@ -137,16 +138,16 @@ void mma(typename Type::Sum* d, const std::uint32_t* a, const std::uint32_t* b, 
 
 namespace gpu {
 void ldmatrix_x4(std::uint32_t (&r)[4], const void* row, emu::Site site) {
-  emu::ldmatrix<4, false>(r, row, site);
+  emu::ldmatrix<4, false>(r, row, site, __builtin_return_address(0));
 }
 void ldmatrix_x4_trans(std::uint32_t (&r)[4], const void* row, emu::Site site) {
-  emu::ldmatrix<4, true>(r, row, site);
+  emu::ldmatrix<4, true>(r, row, site, __builtin_return_address(0));
 }
 void ldmatrix_x2(std::uint32_t (&r)[2], const void* row, emu::Site site) {
-  emu::ldmatrix<2, false>(r, row, site);
+  emu::ldmatrix<2, false>(r, row, site, __builtin_return_address(0));
 }
 void ldmatrix_x2_trans(std::uint32_t (&r)[2], const void* row, emu::Site site) {
-  emu::ldmatrix<2, true>(r, row, site);
+  emu::ldmatrix<2, true>(r, row, site, __builtin_return_address(0));
 }
 void mma_m16n8k16_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
                        emu::Site site) {

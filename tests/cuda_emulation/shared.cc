@@ -23,6 +23,7 @@ void Block::drop_shared() {
 }
 
 void* Block::shared_array(const void* tag, std::size_t bytes) {
+  const Bookkeeping hidden;  // whichever thread comes first has not written to the array
   std::size_t all = bytes;
   for (SharedArray& a : shared_) {
     all += a.bytes;
@@ -57,6 +58,7 @@ void* shared_array(const void* tag, std::size_t bytes) {
 // The bytes land only when the issuing thread waits for their group: until then they are NaN, so
 // that a missing wait is seen every time.
 void cp_async(void* dst, const void* src, int bytes, bool pred, Site site) {
+  const Frame frame(__builtin_return_address(0));
   Block& block = Block::current();
   Lane& me = block.lane();
   me.site = site;
@@ -72,6 +74,7 @@ void cp_async(void* dst, const void* src, int bytes, bool pred, Site site) {
 void cp_async_commit() { ++Block::current().lane().copy_groups; }
 
 void cp_async_wait(int keep) {
+  const Frame frame(__builtin_return_address(0));
   Lane& me = Block::current().lane();
   std::size_t landed = 0;
   for (const Copy& c : me.copies) {
