@@ -1,311 +1,204 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of NCCL that the worker uses, for ranks that are threads of one process. A collective
-// runs once every rank's stream has reached it; matching follows the issue order per communicator.
-#include <nccl.h>
+// The calls of the emulated NCCL that move data, and groups of them. Prototypes are those of NCCL
+// 2.28; sections of its manual are named where a rule comes from there.
+#include <algorithm>
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "tests/cuda_emulation/memory.h"
+#include "tests/cuda_emulation/nccl_comm.h"
+#include "tests/cuda_emulation/nccl_group.h"
+#include "tests/cuda_emulation/state.h"
 
-#include <cstring>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <vector>
-
-#include "tests/cuda_emulation/runtime.h"
-
+namespace emu::nccl {
 namespace {
-enum class Kind { all_reduce, all_gather, reduce_scatter, broadcast };
-const char* const kNames[] = {"ncclAllReduce", "ncclAllGather", "ncclReduceScatter",
-                              "ncclBroadcast"};
-struct Operands {
-  const void* send;
-  void* recv;
+struct Grouped {
+  CommPtr comm;
+  Item item;
 };
-struct Op {
-  Kind kind;
-  size_t count;
-  ncclDataType_t type;
-  int root;
-  int arrived = 0;
-  bool done = false;
-  std::vector<Operands> rank;
+struct Group {
+  int depth = 0;
+  ncclResult_t error = ncclSuccess;
+  std::vector<Grouped> calls;
+  std::vector<CommPtr> setups;  // communicators whose setup the group ends
 };
-struct Message {
-  const void* send = nullptr;
-  void* recv = nullptr;
-  size_t bytes = 0;
-  bool sent = false, posted = false, copied = false;
-};
-struct World {
-  int size;
-  std::map<std::uint64_t, Op> ops;
-  std::map<std::pair<int, int>, std::map<std::uint64_t, Message>>
-      channel;  // (from, to) -> sequence -> message
-};
-std::mutex mu;
-std::map<std::string, std::shared_ptr<World>> worlds;
+thread_local Group group;
+
+// Section "Group Calls": sends and receives of a group progress together, its collectives one
+// after another.
+ncclResult_t launch_all(const CommPtr& c, const std::vector<Item>& items) {
+  std::vector<Item> messages;
+  for (const Item& item : items)
+    if (item.call.kind >= Kind::send) messages.push_back(item);
+  ncclResult_t result = messages.empty() ? ncclSuccess : launch(c, messages);
+  for (const Item& item : items)
+    if (item.call.kind < Kind::send && result == ncclSuccess) result = launch(c, {item});
+  return result;
+}
+
+// A non-blocking communicator launches only when its state is asked for: what a program does
+// between the call and ncclSuccess may find the stream still empty.
+ncclResult_t launch_or_defer(const CommPtr& c, const std::vector<Item>& items) {
+  if (c->blocking) return launch_all(c, items);
+  c->deferred.push_back([c, items] { return launch_all(c, items); });
+  c->polls_left = 1 + int(c->launched % 2);
+  return ncclInProgress;
+}
+
+ncclResult_t launch_group(std::vector<Grouped> calls) {
+  ncclResult_t result = ncclSuccess;
+  while (!calls.empty()) {
+    const CommPtr c = calls[0].comm;
+    std::vector<Item> items;
+    for (const auto& call : calls)
+      if (call.comm == c) items.push_back(call.item);
+    std::erase_if(calls, [&](const auto& call) { return call.comm == c; });
+    for (const Item& item : items)
+      if (item.stream != items[0].stream)
+        return misuse(c.get(), ncclInvalidUsage,
+                      "a group with one communicator on several streams is not emulated");
+    const auto r = launch_or_defer(c, items);
+    if (result == ncclSuccess || result == ncclInProgress) result = r == ncclSuccess ? result : r;
+  }
+  return result;
+}
+
+std::string buffer_error(const Comm& c, const void* p, std::size_t bytes) {
+  if (bytes == 0) return "";
+  const Place place = locate(p, bytes);
+  if (!place.wrong.empty()) return place.wrong;
+  if (place.kind != emu::Kind::device) return "is not device memory";
+  if (place.device != c.device)
+    return "is memory of device " + std::to_string(place.device) +
+           ", the communicator's is device " + std::to_string(c.device);
+  return "";
+}
+
+// Sections on each collective, "In-place operation will happen if": the one overlap allowed.
+bool overlap_allowed(const Comm& c, const Item& i) {
+  const auto* s = static_cast<const char*>(i.send);
+  const auto* r = static_cast<const char*>(i.receive);
+  const std::size_t block = i.call.count * width(i.call.type);
+  if (i.send_bytes == 0 || i.receive_bytes == 0) return true;
+  if (s + i.send_bytes <= r || r + i.receive_bytes <= s) return true;
+  switch (i.call.kind) {
+    case Kind::all_gather:
+      return s == r + c.rank * block;
+    case Kind::reduce_scatter:
+      return r == s + c.rank * block;
+    case Kind::all_to_all:
+      return false;
+    default:
+      return s == r;
+  }
+}
+
+std::string wrong_with(const Comm& c, const Item& item) {
+  if (item.call.type < 0 || item.call.type >= ncclNumTypes) return "its data type is none";
+  if (item.call.op > ncclMin) return "this reduction is not emulated";
+  const bool peer = item.call.kind >= Kind::send;
+  if (item.call.root < 0 || item.call.root >= c.size)
+    return (peer ? "its peer is " : "its root is ") + std::to_string(item.call.root) + " of " +
+           std::to_string(c.size) + " ranks";
+  if (std::max(item.send_bytes, item.receive_bytes) > (peer ? kChannelRegion : kRegion))
+    return "it is larger than the emulation can move";
+  if (auto e = buffer_error(c, item.send, item.send_bytes); !e.empty())
+    return "its send buffer " + e;
+  if (auto e = buffer_error(c, item.receive, item.receive_bytes); !e.empty())
+    return "its receive buffer " + e;
+  if (!overlap_allowed(c, item)) return "its buffers overlap in a way that is not in place";
+  if (item.stream->device != c.device)
+    return "its stream is of device " + std::to_string(item.stream->device) +
+           ", the communicator's is device " + std::to_string(c.device);
+  return "";
+}
+
+ncclResult_t call(ncclComm_t comm, const Item& item) {
+  const Guard g;
+  if (!comm) return misuse(nullptr, ncclInvalidArgument, "a call without a communicator");
+  const CommPtr c = comm->comm;
+  ncclResult_t result = ncclResult_t(take_fault(name_of(item.call.kind)));
+  if (result == ncclSuccess) result = ready_for_calls(c);
+  if (result == ncclSuccess && need(item.stream) != cudaSuccess) result = ncclInvalidUsage;
+  if (result == ncclSuccess)
+    if (const auto wrong = wrong_with(*c, item); !wrong.empty())
+      result = misuse(c.get(), ncclInvalidArgument,
+                      std::string(name_of(item.call.kind)) + " on rank " + std::to_string(c->rank) +
+                          ": " + wrong);
+  if (group.depth == 0) return result == ncclSuccess ? launch_or_defer(c, {item}) : result;
+  if (result != ncclSuccess) group.error = result;
+  group.calls.push_back({c, item});
+  return result;
+}
+
+Item collective(Kind kind, const void* send, void* receive, std::size_t count, ncclDataType_t type,
+                int op, int root, cudaStream_t stream, std::size_t send_blocks,
+                std::size_t receive_blocks) {
+  const bool known = type >= 0 && type < ncclNumTypes;
+  const std::size_t block = known ? count * width(type) : 0;
+  return {{kind, type, op, root, count}, send,  receive, send_blocks * block,
+          receive_blocks * block,        stream};
+}
+std::size_t ranks(ncclComm_t c) { return c ? std::size_t(c->comm->size) : 0; }
+int own(ncclComm_t c) { return c ? c->comm->rank : -1; }
 }  // namespace
 
-struct ncclComm {
-  std::shared_ptr<World> world;
-  int rank;
-  std::uint64_t seq = 0;
-  std::map<int, std::uint64_t> sends, recvs;
-};
+bool in_group() { return group.depth > 0; }
+void finish_in_group(const CommPtr& c) { group.setups.push_back(c); }
+}  // namespace emu::nccl
 
-namespace {
-size_t width(ncclDataType_t t) {
-  switch (t) {
-    case ncclInt8:
-    case ncclUint8:
-    case ncclFloat8e4m3:
-    case ncclFloat8e5m2:
-      return 1;
-    case ncclFloat16:
-    case ncclBfloat16:
-      return 2;
-    case ncclInt32:
-    case ncclUint32:
-    case ncclFloat32:
-      return 4;
-    default:
-      return 8;
-  }
-}
-template <class T>
-void sum(const Op& op, size_t from, size_t n, void* out) {
-  for (size_t i = 0; i < n; ++i) {
-    double s = 0;  // NCCL's order differs by algorithm: callers must tolerate reassociation
-    for (auto& r : op.rank) s += double(static_cast<const T*>(r.send)[from + i]);
-    static_cast<T*>(out)[i] = T(float(s));
-  }
-}
-void reduce(const Op& op, size_t from, size_t n, void* out) {
-  switch (op.type) {
-    case ncclFloat32:
-      return sum<float>(op, from, n, out);
-    case ncclBfloat16:
-      return sum<__nv_bfloat16>(op, from, n, out);
-    case ncclFloat16:
-      return sum<__half>(op, from, n, out);
-    case ncclInt32:
-      return sum<int>(op, from, n, out);
-    default:
-      emu::raise("this reduction type is not emulated");
-  }
-}
-void execute(const Op& op) {
-  const size_t n = op.count, w = width(op.type), ranks = op.rank.size();
-  for (auto& r : op.rank) {
-    emu::reads(r.send, n * w * (op.kind == Kind::reduce_scatter ? ranks : 1));
-    emu::writes(r.recv, n * w * (op.kind == Kind::all_gather ? ranks : 1));
-  }
-  std::vector<std::vector<char>> out(ranks);
-  for (size_t r = 0; r < ranks; ++r) {
-    switch (op.kind) {
-      case Kind::all_reduce:
-        out[r].resize(n * w);
-        reduce(op, 0, n, out[r].data());
-        break;
-      case Kind::reduce_scatter:
-        out[r].resize(n * w);
-        reduce(op, r * n, n, out[r].data());
-        break;
-      case Kind::all_gather:
-        out[r].resize(n * w * ranks);
-        for (size_t q = 0; q < ranks; ++q)
-          std::memcpy(out[r].data() + q * n * w, op.rank[q].send, n * w);
-        break;
-      case Kind::broadcast:
-        out[r].resize(n * w);
-        std::memcpy(out[r].data(), op.rank[op.root].send, n * w);
-    }
-  }
-  for (size_t r = 0; r < ranks; ++r) std::memcpy(op.rank[r].recv, out[r].data(), out[r].size());
-}
-
-// Reads and writes the ranks' buffers as the stream that got here first; the others find it done.
-void move(const Op& shared) {
-  Op op;
-  {
-    emu::Bookkeeping b;
-    op = shared;
-  }
-  if (!op.done) execute(op);
-}
-
-ncclResult_t collective(Kind kind, const void* send, void* recv, size_t count, ncclDataType_t type,
-                        int root, ncclComm_t c, cudaStream_t s) {
-  emu::submit(s, [=] {
-    const std::uint64_t seq = c->seq++;
-    auto w = c->world;
-    auto name = std::string(kNames[int(kind)]) + "#" + std::to_string(seq) + " rank " +
-                std::to_string(c->rank);
-    return emu::Work{
-        name,
-        [=] {
-          auto [it, fresh] = w->ops.try_emplace(
-              seq, Op{kind, count, type, root, 0, false, std::vector<Operands>(w->size)});
-          Op& op = it->second;
-          if (op.kind != kind || op.count != count || op.type != type || op.root != root)
-            emu::raise("collective mismatch: " + name + " meets " + kNames[int(op.kind)] + " of " +
-                       std::to_string(op.count) + " elements, this rank has " +
-                       std::to_string(count));
-          op.rank[c->rank] = {send, recv};
-          ++op.arrived;
-          emu::orders_before(&op);
-        },
-        [=] { return w->ops[seq].arrived == w->size; },
-        [w = w.get(), seq] {
-          Op* op;
-          {
-            emu::Bookkeeping b;
-            op = &w->ops[seq];
-          }
-          emu::ordered_after(op);
-          move(*op);
-          emu::orders_before(op);
-        },
-        [=] { w->ops[seq].done = true; }};
-  });
-  return ncclSuccess;
-}
-
-struct P2p {
-  bool send;
-  void* buf;
-  size_t bytes;
-  int peer;
-  ncclComm_t c;
-  cudaStream_t s;
-};
-thread_local int depth = 0;
-thread_local std::vector<P2p> pending;
-
-void flush() {
-  if (pending.empty()) return;
-  auto items = std::move(pending);
-  pending.clear();
-  emu::submit(items[0].s, [items] {
-    std::vector<std::pair<P2p, std::uint64_t>> seqs;
-    std::string name = "ncclGroup(";
-    for (auto& i : items) {
-      seqs.emplace_back(i, i.send ? i.c->sends[i.peer]++ : i.c->recvs[i.peer]++);
-      name += (i.send ? " send>" : " recv<") + std::to_string(i.peer);
-    }
-    name += " ) rank " + std::to_string(items[0].c->rank);
-    auto message = [](const std::pair<P2p, std::uint64_t>& p) -> Message& {
-      auto& c = *p.first.c;
-      return c.world->channel[p.first.send ? std::pair(c.rank, p.first.peer)
-                                           : std::pair(p.first.peer, c.rank)][p.second];
-    };
-    return emu::Work{name,
-                     [=] {
-                       for (auto& p : seqs) {
-                         Message& m = message(p);
-                         if ((m.sent || m.posted) && m.bytes != p.first.bytes)
-                           emu::raise("send and receive sizes differ: " + name);
-                         m.bytes = p.first.bytes;
-                         if (p.first.send) {
-                           m.send = p.first.buf;
-                           m.sent = true;
-                         } else {
-                           m.recv = p.first.buf;
-                           m.posted = true;
-                         }
-                         emu::orders_before(&m);
-                       }
-                     },
-                     [=] {
-                       for (auto& p : seqs) {
-                         Message& m = message(p);
-                         if (!m.sent || !m.posted) return false;
-                       }
-                       return true;
-                     },
-                     [=] {
-                       for (auto& p : seqs) {
-                         Message& m = message(p);
-                         emu::ordered_after(&m);
-                         if (!m.copied) {
-                           emu::reads(m.send, m.bytes);
-                           emu::writes(m.recv, m.bytes);
-                           emu::Bookkeeping b;
-                           std::memcpy(m.recv, m.send, m.bytes);
-                         }
-                         m.copied = true;
-                         emu::orders_before(&m);
-                       }
-                     },
-                     {}};
-  });
-}
-ncclResult_t p2p(bool send, void* b, size_t n, ncclDataType_t t, int peer, ncclComm_t c,
-                 cudaStream_t s) {
-  pending.push_back({send, b, n * width(t), peer, c, s});
-  if (!depth) flush();
-  return ncclSuccess;
-}
-}  // namespace
+using emu::nccl::call;
+using emu::nccl::collective;
+using emu::nccl::Kind;
+using emu::nccl::own;
+using emu::nccl::ranks;
 
 extern "C" {
-ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  static int next = 0;
-  std::lock_guard g(mu);
-  std::memset(id, 0, sizeof *id);
-  std::snprintf(id->internal, sizeof id->internal, "emulated-%d", next++);
-  return ncclSuccess;
-}
-ncclResult_t ncclCommInitRank(ncclComm_t* c, int n, ncclUniqueId id, int rank) {
-  std::lock_guard g(mu);
-  auto& w = worlds[id.internal];
-  if (!w) w = std::make_shared<World>(World{n, {}, {}});
-  if (w->size != n || rank < 0 || rank >= n) return ncclInvalidArgument;
-  *c = new ncclComm{w, rank, 0, {}, {}};
-  return ncclSuccess;
-}
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* c, int n, ncclUniqueId id, int rank,
-                                    ncclConfig_t*) {
-  return ncclCommInitRank(c, n, id, rank);
-}
-ncclResult_t ncclCommDestroy(ncclComm_t c) {
-  delete c;
-  return ncclSuccess;
-}
-const char* ncclGetErrorString(ncclResult_t r) {
-  return r == ncclSuccess ? "no error" : "emulated NCCL error";
-}
 ncclResult_t ncclAllReduce(const void* a, void* b, size_t n, ncclDataType_t t, ncclRedOp_t op,
                            ncclComm_t c, cudaStream_t s) {
-  return op == ncclSum ? collective(Kind::all_reduce, a, b, n, t, 0, c, s) : ncclInvalidArgument;
+  return call(c, collective(Kind::all_reduce, a, b, n, t, op, 0, s, 1, 1));
 }
-ncclResult_t ncclAllGather(const void* a, void* b, size_t n, ncclDataType_t t, ncclComm_t c,
-                           cudaStream_t s) {
-  return collective(Kind::all_gather, a, b, n, t, 0, c, s);
-}
-ncclResult_t ncclReduceScatter(const void* a, void* b, size_t n, ncclDataType_t t, ncclRedOp_t op,
-                               ncclComm_t c, cudaStream_t s) {
-  return op == ncclSum ? collective(Kind::reduce_scatter, a, b, n, t, 0, c, s)
-                       : ncclInvalidArgument;
+ncclResult_t ncclReduce(const void* a, void* b, size_t n, ncclDataType_t t, ncclRedOp_t op,
+                        int root, ncclComm_t c, cudaStream_t s) {
+  return call(c, collective(Kind::reduce, a, b, n, t, op, root, s, 1, own(c) == root));
 }
 ncclResult_t ncclBroadcast(const void* a, void* b, size_t n, ncclDataType_t t, int root,
                            ncclComm_t c, cudaStream_t s) {
-  return collective(Kind::broadcast, a, b, n, t, root, c, s);
+  return call(c, collective(Kind::broadcast, a, b, n, t, -1, root, s, own(c) == root, 1));
+}
+ncclResult_t ncclAllGather(const void* a, void* b, size_t n, ncclDataType_t t, ncclComm_t c,
+                           cudaStream_t s) {
+  return call(c, collective(Kind::all_gather, a, b, n, t, -1, 0, s, 1, ranks(c)));
+}
+ncclResult_t ncclReduceScatter(const void* a, void* b, size_t n, ncclDataType_t t, ncclRedOp_t op,
+                               ncclComm_t c, cudaStream_t s) {
+  return call(c, collective(Kind::reduce_scatter, a, b, n, t, op, 0, s, ranks(c), 1));
+}
+ncclResult_t ncclAlltoAll(const void* a, void* b, size_t n, ncclDataType_t t, ncclComm_t c,
+                          cudaStream_t s) {
+  return call(c, collective(Kind::all_to_all, a, b, n, t, -1, 0, s, ranks(c), ranks(c)));
 }
 ncclResult_t ncclSend(const void* b, size_t n, ncclDataType_t t, int peer, ncclComm_t c,
                       cudaStream_t s) {
-  return p2p(true, const_cast<void*>(b), n, t, peer, c, s);
+  return call(c, collective(Kind::send, b, nullptr, n, t, -1, peer, s, 1, 0));
 }
 ncclResult_t ncclRecv(void* b, size_t n, ncclDataType_t t, int peer, ncclComm_t c, cudaStream_t s) {
-  return p2p(false, b, n, t, peer, c, s);
+  return call(c, collective(Kind::receive, nullptr, b, n, t, -1, peer, s, 0, 1));
 }
+
 ncclResult_t ncclGroupStart() {
-  ++depth;
+  ++emu::nccl::group.depth;
   return ncclSuccess;
 }
 ncclResult_t ncclGroupEnd() {
-  if (!--depth) flush();
-  return ncclSuccess;
+  const emu::Guard g;
+  auto& group = emu::nccl::group;
+  if (group.depth == 0)
+    return emu::nccl::misuse(nullptr, ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
+  if (--group.depth > 0) return ncclSuccess;
+  const auto ended = std::exchange(group, {});
+  if (ended.error != ncclSuccess) return ended.error;
+  const auto set_up = emu::nccl::wait_for_setup(ended.setups);
+  if (set_up != ncclSuccess && set_up != ncclInProgress) return set_up;
+  const auto launched = emu::nccl::launch_group(ended.calls);
+  return launched == ncclSuccess ? set_up : launched;
 }
 }
