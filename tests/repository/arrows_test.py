@@ -9,13 +9,20 @@ ALLOWED = {
     "base": set(),
     "model": {"base"},
     "kernels": {"base"},
-    "comm": {"base"},
+    "comm": {"kernels", "base"},
     "parallel": {"kernels", "comm", "model", "base"},
     "worker": {"parallel", "kernels", "comm", "model", "base"},
     "coordinator": {"comm/wire", "model", "base"},
     "tools": {"comm/wire", "model", "base"},
 }
-# kernels and comm know nothing of each other or of models; comm/wire is messages only.
+# A GPU's sums over ranks are made by kernels, so comm may use them; nothing else of comm does.
+COMM_USES_KERNELS = re.compile(r"^comm/(nccl|cuda)_")
+# Where a kernel meets its compiler: nvcc, or the emulation.
+SEAM = "kernels/cuda/portable.h"
+# Who may know that GPUs are CUDA's.
+CUDA = re.compile(r"(^|/)cuda/|_cuda|^comm/(nccl|cuda)_|^base/cuda_")
+CUDA_HEADER = re.compile(r"(cuda|cublas|nccl)[A-Za-z0-9_]*\.h$")
+# comm/wire is messages only.
 ALLOWED["comm/wire"] = set()
 # Only the leader's session speaks the wire protocol; the rest of the worker must not need gRPC.
 GRPC_ONLY = re.compile(r"^(comm/wire|worker/leader/(session|event_log)|worker/main|coordinator|tools)")
@@ -28,7 +35,7 @@ def folder(path):
 
 
 def sources():
-    listed = subprocess.run(["git", "ls-files", "*.h", "*.cc"], capture_output=True, text=True, check=True)
+    listed = subprocess.run(["git", "ls-files", "*.h", "*.cc", "*.cu", "*.cuh"], capture_output=True, text=True, check=True)
     return listed.stdout.split()
 
 
@@ -47,8 +54,14 @@ def check_file(path, text):
                 continue
             if other == "comm/wire" and own == "worker" and GRPC_ONLY.match(path):
                 continue
-            if other not in ALLOWED[own]:
+            if path == SEAM and target.startswith("tests/cuda_emulation/"):
+                continue
+            if own == "comm" and other == "kernels" and not COMM_USES_KERNELS.match(path):
+                yield f"{path}:{number}: of comm only what talks for GPUs may include {target}"
+            elif other not in ALLOWED[own]:
                 yield f"{path}:{number}: {own} must not include {target}"
+        elif CUDA_HEADER.match(target) and not CUDA.search(path):
+            yield f"{path}:{number}: {target} outside the CUDA backend"
         elif re.match(r"(grpcpp|google/protobuf)/", target) and not GRPC_ONLY.match(path):
             yield f"{path}:{number}: {target} outside the files that speak gRPC"
         elif target.startswith("mpi.h") and path != "comm/mpi.cc" and not path.startswith("comm/mpi"):
@@ -60,8 +73,10 @@ def main():
         wrong = list(check_file("model/x.cc", '#include "worker/rank.h"\n'))
         wrong += check_file("coordinator/x.cc", '#include "comm/control.h"\n')
         wrong += check_file("kernels/x.cc", "#include <mpi.h>\n")
+        wrong += check_file("comm/shm.cc", '#include "kernels/ops.h"\n')
+        wrong += check_file("worker/rank.cc", "#include <cuda_runtime_api.h>\n")
         right = list(check_file("worker/x.cc", '#include "kernels/ops.h"\n'))
-        sys.exit(0 if len(wrong) == 3 and not right else 1)
+        sys.exit(0 if len(wrong) == 5 and not right else 1)
     errors = [e for path in sources() for e in check_file(path, open(path, encoding="utf-8").read())]
     print("\n".join(errors))
     sys.exit(1 if errors else 0)
