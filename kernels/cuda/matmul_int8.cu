@@ -1,1 +1,151 @@
 // SPDX-License-Identifier: Apache-2.0
+// int8 activations times quantised weights, in the CPU's order (docs/arithmetic.md section 1): the
+// integer product of 32 columns is exact, and one chain of fma runs over records, so the bits are
+// those of kernels/cpu for every number of rows.
+#include "kernels/cuda/portable.h"
+#include "kernels/cuda/product.h"
+#include "kernels/cuda/quant_mma.h"
+
+namespace cohort::cuda {
+namespace {
+
+constexpr int kWarps = 4;  // of a block, a panel each
+
+// Operand B of a record for 8 N tokens, and what belongs to the two tokens of each tile whose sums
+// a lane holds.
+template <int N>
+struct Int8Tokens {
+  std::uint32_t q[N][2];
+  float d[N][2], s[N][2];
+};
+
+// What a lane reads of: rows of quants (as B), columns of scales (as D).
+template <int N>
+struct TokenPlaces {
+  std::int64_t quants[N], scales[N][2];
+};
+
+template <int N>
+GPU_FN TokenPlaces<N> token_places(const QuantProduct& p, std::int64_t first, int lane) {
+  const auto inside = [&](std::int64_t t) { return t < p.rows ? t : p.rows - 1; };
+  TokenPlaces<N> out;
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    out.quants[i] = inside(first + i * 8 + lane / 4) * p.columns + lane % 4 * 4;
+    out.scales[i][0] = inside(first + result_token(lane, i, 0));
+    out.scales[i][1] = inside(first + result_token(lane, i, 1));
+  }
+  return out;
+}
+
+template <class Kind, int N>
+GPU_FN void load_int8(const QuantProduct& p, const Int8Rows& x, const TokenPlaces<N>& places,
+                      std::int64_t block, Int8Tokens<N>& out) {
+#pragma unroll
+  for (int i = 0; i < N; i++)
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      out.q[i][h] = gpu::load4<std::uint32_t>(x.q + places.quants[i] + block * 32 + h * 16);
+      out.d[i][h] = x.d[block * p.rows + places.scales[i][h]];
+      if constexpr (Kind::kMinimum) out.s[i][h] = x.s[block * p.rows + places.scales[i][h]];
+    }
+}
+
+// dots[s]: of all 32 columns, or of each half.
+template <class Kind>
+GPU_FN void integer_products(const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                             std::int32_t (&dots)[Kind::kScales][4]) {
+  if constexpr (Kind::kHalves) {
+    const std::uint32_t first[4] = {a[0], a[1], 0, 0}, second[4] = {0, 0, a[2], a[3]};
+    gpu::mma_m16n8k32_s8(dots[0], first, b);
+    gpu::mma_m16n8k32_s8(dots[1], second, b);
+  } else {
+    gpu::mma_m16n8k32_s8(dots[0], a, b);
+  }
+}
+
+template <class Kind, int N>
+GPU_FN void add_int8(const QuantRecord<Kind>& r, const Int8Tokens<N>& x, int offset,
+                     QuantSums<N>& sums) {
+#pragma unroll
+  for (int tile = 0; tile < 2; tile++) {
+    std::uint32_t a[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++) a[k] = signed_quants(r, tile, k / 2, k % 2, offset);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      std::int32_t dots[Kind::kScales][4] = {};
+      integer_products<Kind>(a, x.q[i], dots);
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        float& sum = sums[tile][i][j];
+        const int row = tile * 2 + j / 2;
+#pragma unroll
+        for (int s = 0; s < Kind::kScales; s++)
+          sum =
+              __fmaf_rn(__fmul_rn(r.scale[row][s], x.d[i][j % 2]), __int2float_rn(dots[s][j]), sum);
+        if constexpr (Kind::kMinimum) sum = __fmaf_rn(r.minimum[row], x.s[i][j % 2], sum);
+      }
+    }
+  }
+}
+
+// Grid (panels / 4, tokens / 8 N, units). The next record is on its way while one is multiplied.
+template <class T, class Kind, int N>
+__global__ void __launch_bounds__(32 * kWarps) int8_kernel(QuantProduct p, Int8Rows x) {
+  const int lane = threadIdx.x % 32;
+  const std::int64_t panel = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  if (panel * kQuantPanel >= p.n) return;
+  const std::int64_t first = std::int64_t{blockIdx.y} * (8 * N), unit = blockIdx.z;
+  const std::int64_t records = p.unit_columns / 32, begin = unit * records;
+  const TokenPlaces<N> places = token_places<N>(p, first, lane);
+  constexpr int kAhead = N == 1 ? 4 : 1;
+  float sums[2][N][4] = {};
+  for (std::int64_t b = 0; b < records; b += kAhead) {
+    QuantRecord<Kind> record[kAhead];
+    Int8Tokens<N> tokens[kAhead];
+#pragma unroll
+    for (int u = 0; u < kAhead; u++) {
+      const std::int64_t at = begin + (b + u < records ? b + u : records - 1);
+      load_record(p.w, record_at(p.w, panel, at), lane, record[u]);
+      load_int8<Kind, N>(p, x, places, at, tokens[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < kAhead; u++)
+      if (b + u < records) add_int8<Kind, N>(record[u], tokens[u], p.w.offset, sums);
+  }
+#pragma unroll
+  for (int tile = 0; tile < 2; tile++)
+#pragma unroll
+    for (int i = 0; i < N; i++)
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        put_result<T>(p, unit, first + result_token(lane, i, j),
+                      panel * kQuantPanel + result_row(lane, tile, j), sums[tile][i][j]);
+}
+
+template <class T, int N>
+cudaError_t launch_tiles(const QuantProduct& p, const Int8Rows& x, cudaStream_t stream) {
+  return with_kind(p.w, [&](auto kind) {
+    const std::int64_t rows = kWarps * kQuantPanel, tokens = 8 * N;
+    const dim3 grid(static_cast<unsigned>((p.n + rows - 1) / rows),
+                    static_cast<unsigned>((p.rows + tokens - 1) / tokens),
+                    static_cast<unsigned>(p.units));
+    return gpu::launch(int8_kernel<T, decltype(kind), N>, grid, dim3(32 * kWarps), 0, stream, p, x);
+  });
+}
+
+template <class T>
+cudaError_t launch(const QuantProduct& p, const Int8Rows& x, cudaStream_t stream) {
+  return p.rows <= 8 ? launch_tiles<T, 1>(p, x, stream) : launch_tiles<T, 4>(p, x, stream);
+}
+
+}  // namespace
+
+cudaError_t int8_product(const QuantProduct& p, const Int8Rows& x, cudaStream_t stream) {
+  // T is the narrow type of y, where it has one.
+  if (p.out == DType::f16) return launch<__half>(p, x, stream);
+  return launch<__nv_bfloat16>(p, x, stream);
+}
+
+}  // namespace cohort::cuda

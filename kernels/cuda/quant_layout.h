@@ -1,44 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantised weights in device memory. They are operand A of mma (16 rows of weights by 16 or 32
-// columns), tokens are operand B.
-//
-//   matrix = panel 0 | panel 1 | ..     32 output rows each; missing rows are zeros
-//   panel  = record 0 | record 1 | ..   32 columns each: one stream for the warp that reads it
-//   record = quants | scales
-//
-// A panel is two tiles of 16 rows. Lane 4 g + c of a warp holds rows g and g + 8 of both tiles, of
-// columns 4 c .. 4 c + 3 (step 0) and 16 + 4 c .. (step 1), in 16-byte words:
-//   nibbles  one word    [tile][step][4 bytes]: low nibble row g, high nibble row g + 8
-//   int8     two words   [tile] lane 0, lane 1, ..: [step][row g, row g + 8][4 bytes]
-// The int8 word is operand A of m16n8k32 as it stands. For m16n8k16 step s is one product whose
-// columns are dealt differently, which changes nothing as long as B is dealt alike: a lane's four
-// columns of B are the same four, 8 contiguous bytes of a row of activations.
-//
-// Scales are [g][row g, g + 8 of tile 0, then of tile 1][what the form has: scale, second scale (of
-// columns 16 ..), minimum], in f16 or f32 (kernels/packed.h, QuantForm).
+// How kernels read quantised weights (quant_view.h).
 #pragma once
 #include "kernels/cuda/portable.h"
-#include "kernels/packed.h"
+#include "kernels/cuda/quant_view.h"
 
 namespace cohort::cuda {
-
-constexpr int kQuantPanel = 32;  // rows
-
-// One part's weights, as kernels see them.
-struct QuantView {
-  const unsigned char* data;
-  std::int64_t blocks;       // records of a panel: columns / 32
-  std::int32_t quant_bytes;  // of a record
-  std::int32_t scale_bytes;  // of a record
-  std::int32_t values;       // scales and minima of one row of a record: 1 or 2
-  std::int32_t offset;       // subtracted from a nibble
-  bool nibbles, halves, wide, minimum;
-
-  GPU_FN std::int64_t record_bytes() const { return quant_bytes + scale_bytes; }
-};
-
-// Host side. Only for quantised types.
-QuantView quant_view(DType type, std::int64_t columns, const void* data);
 
 GPU_FN float quant_scale(const QuantView& w, const unsigned char* record, int slot, int value) {
   const int at = slot * w.values + value;
@@ -50,11 +16,11 @@ GPU_FN float quant_scale(const QuantView& w, const unsigned char* record, int sl
 // Weight (row, column) as f32: scale * q, or scale * q + minimum (docs/arithmetic.md section 1).
 // The product is exact. For look-ups, not for products.
 GPU_FN float quant_value(const QuantView& w, std::int64_t row, std::int64_t column) {
-  const int r = static_cast<int>(row % kQuantPanel), k = static_cast<int>(column % kQuantBlock);
+  const int r = static_cast<int>(row % kQuantPanel), k = static_cast<int>(column % 32);
   const int tile = r / 16, high = r / 8 % 2, g = r % 8;
   const int step = k / 16, lane = g * 4 + k / 4 % 4, byte = k % 4;
   const unsigned char* record =
-      w.data + (row / kQuantPanel * w.blocks + column / kQuantBlock) * w.record_bytes();
+      w.data + (row / kQuantPanel * w.blocks + column / 32) * w.record_bytes;
   const int slot = g * 4 + tile * 2 + high;
   int q;
   if (w.nibbles)
