@@ -132,6 +132,7 @@ Status CudaDevice::set_up(int ordinal) {
   make(compute_, greatest);
   make(comm_, greatest);
   make(pipe_, least);
+  make(tokens_, least);
   make(copy_, least);
   cuda_check(cudaEventCreateWithFlags(&edge_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   return {};
@@ -139,7 +140,7 @@ Status CudaDevice::set_up(int ordinal) {
 
 CudaDevice::~CudaDevice() {
   if (edge_ != nullptr) cuda_release(cudaEventDestroy(edge_), "cudaEventDestroy");
-  for (const cudaStream_t stream : {compute_, comm_, pipe_, copy_})
+  for (const cudaStream_t stream : {compute_, comm_, pipe_, tokens_, copy_})
     if (stream != nullptr) cuda_release(cudaStreamDestroy(stream), "cudaStreamDestroy");
 }
 
@@ -199,7 +200,7 @@ void CudaDevice::download(void* to, const void* from, size_t bytes) {
 
 void CudaDevice::copy_now(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   use();
-  for (const cudaStream_t stream : {comm_, pipe_, copy_}) order(stream, compute_);
+  for (const cudaStream_t stream : {comm_, pipe_, tokens_, copy_}) order(stream, compute_);
   if (bytes > 0) cuda_check(cudaMemcpyAsync(to, from, bytes, kind, compute_), "cudaMemcpyAsync");
   cuda_check(cudaStreamSynchronize(compute_), "cudaStreamSynchronize");
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU as one rank uses it: its memory, and the four streams of docs/step.md section 9. Included
+// A GPU as one rank uses it: its memory, and the five streams of docs/step.md section 9. Included
 // only by code of the CUDA backend.
 //
 //   compute  all kernels and GEMMs          high priority
 //   comm     collectives of the tp group    high priority
-//   pipe     sends and receives between pipeline stages
+//   pipe     activations from stage to stage
+//   tokens   sampled tokens from the last stage to the first, which may be read much later
 //   copy     step inputs in, sampled tokens out
 //
 // The streams are ordered by events alone (order); there is no default stream. One thread enqueues
@@ -51,6 +52,7 @@ class CudaDevice final : public Device {
   cudaStream_t compute() const { return compute_; }
   cudaStream_t comm() const { return comm_; }
   cudaStream_t pipe() const { return pipe_; }
+  cudaStream_t tokens() const { return tokens_; }
   cudaStream_t copy() const { return copy_; }
 
   // Makes it the calling thread's current device. Every thread that calls CUDA for this rank does
@@ -67,7 +69,8 @@ class CudaDevice final : public Device {
 
   int ordinal_ = 0, multiprocessors_ = 0;
   std::string name_;
-  cudaStream_t compute_ = nullptr, comm_ = nullptr, pipe_ = nullptr, copy_ = nullptr;
+  cudaStream_t compute_ = nullptr, comm_ = nullptr, pipe_ = nullptr, tokens_ = nullptr,
+               copy_ = nullptr;
   cudaEvent_t edge_ = nullptr;  // of order(): recorded and waited for in one go
 };
 

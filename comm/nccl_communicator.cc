@@ -22,6 +22,18 @@ ncclDataType_t nccl_type(DType dtype) {
   return dtype == DType::f32 ? ncclFloat32 : dtype == DType::f16 ? ncclFloat16 : ncclBfloat16;
 }
 
+cudaStream_t stream_of(const CudaDevice& device, NcclQueue queue) {
+  switch (queue) {
+    case NcclQueue::comm:
+      return device.comm();
+    case NcclQueue::pipe:
+      return device.pipe();
+    case NcclQueue::tokens:
+      break;
+  }
+  return device.tokens();
+}
+
 class NcclCommunicator : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<CudaDevice> device, const Communicator& meeting,
@@ -31,7 +43,7 @@ class NcclCommunicator : public Communicator {
         options_(options),
         name_(concat("nccl ", label, " group, rank ", rank_, " of ", size_)),
         device_(std::move(device)),
-        queue_(options.queue == NcclQueue::comm ? device_->comm() : device_->pipe()),
+        queue_(stream_of(*device_, options.queue)),
         link_(name_),
         memory_(device_, link_, name_),
         gathered_bytes_(size_t(size_)) {}

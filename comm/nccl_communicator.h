@@ -20,7 +20,7 @@
 namespace cohort {
 
 // Which of the device's streams carries the verbs.
-enum class NcclQueue { comm, pipe };
+enum class NcclQueue { comm, pipe, tokens };
 
 struct NcclOptions {
   NcclQueue queue = NcclQueue::comm;

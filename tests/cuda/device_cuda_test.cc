@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <numeric>
+#include <set>
 #include <thread>
 
 #include "base/open_device.h"
@@ -55,8 +56,9 @@ TEST_F(DeviceCudaTest, SaysWhatItIs) {
   const auto& cuda = static_cast<const CudaDevice&>(**opened);
   EXPECT_EQ(cuda.ordinal(), 2);
   EXPECT_EQ(cuda.multiprocessors(), 132);
-  const std::set<cudaStream_t> streams = {cuda.compute(), cuda.comm(), cuda.pipe(), cuda.copy()};
-  EXPECT_EQ(streams.size(), 4u);
+  const std::set<cudaStream_t> streams = {cuda.compute(), cuda.comm(), cuda.pipe(), cuda.tokens(),
+                                          cuda.copy()};
+  EXPECT_EQ(streams.size(), 5u);
 }
 
 TEST_F(DeviceCudaTest, RefusesInOneLineWhereThereIsNoGpu) {
@@ -90,14 +92,13 @@ TEST_F(DeviceCudaTest, NamesTheCallThatFailsAndLeavesNothingBehind) {
   for (const char* call :
        {"cudaGetDeviceProperties", "cudaDeviceGetStreamPriorityRange",
         "cudaStreamCreateWithPriority", "cudaEventCreateWithFlags", "cudaSetDevice"})
-    for (int skip = 0; skip < (std::string(call) == "cudaStreamCreateWithPriority" ? 4 : 1);
+    for (int skip = 0; skip < (std::string(call) == "cudaStreamCreateWithPriority" ? 5 : 1);
          skip++) {
-      emu::fail_next(call, cudaErrorInitializationError, skip);
+      emu::fail_next(call, cudaErrorUnknown, skip);
       const Status why = why_not();
       EXPECT_EQ(why.code(), Code::kInternal);
-      EXPECT_THAT(why.message(),
-                  AllOf(HasSubstr(call), HasSubstr("cudaErrorInitializationError"),
-                        HasSubstr(cudaGetErrorString(cudaErrorInitializationError))));
+      EXPECT_THAT(why.message(), AllOf(HasSubstr(call), HasSubstr("cudaErrorUnknown"),
+                                       HasSubstr(cudaGetErrorString(cudaErrorUnknown))));
     }
 }
 
@@ -158,7 +159,8 @@ TEST_F(DeviceCudaTest, UploadsAndDownloadsComeAfterWhatWasEnqueued) {
     emu::set_schedule(emu::Schedule::random, seed);
     const Buffer a = gpu->allocate(4000), b = gpu->allocate(4000);
     gpu->upload(a.data(), in.data(), 4000);
-    for (const cudaStream_t stream : {gpu->comm(), gpu->pipe(), gpu->copy(), gpu->compute()}) {
+    for (const cudaStream_t stream :
+         {gpu->comm(), gpu->pipe(), gpu->tokens(), gpu->copy(), gpu->compute()}) {
       cuda_check(cudaMemsetAsync(b.data(), 0, 4000, gpu->compute()), "cudaMemsetAsync");
       gpu->order(gpu->compute(), stream);
       cuda_check(cudaMemcpyAsync(b.data(), a.data(), 4000, cudaMemcpyDeviceToDevice, stream),
@@ -169,7 +171,7 @@ TEST_F(DeviceCudaTest, UploadsAndDownloadsComeAfterWhatWasEnqueued) {
   }
 }
 
-// A value goes through all four streams and back.
+// A value goes from stream to stream and back.
 int through_streams(CudaDevice& gpu, bool ordered) {
   const Buffer hops = gpu.allocate(8 * 4), from = gpu.allocate_pinned(4),
                to = gpu.allocate_pinned(4);
