@@ -14,6 +14,8 @@
 
 #include "tests/cuda_emulation/block.h"
 #include "tests/cuda_emulation/race.h"
+#include "tests/cuda_emulation/runtime.h"
+#include "tests/cuda_emulation/state.h"
 
 thread_local constinit uint3 threadIdx{0, 0, 0};
 thread_local constinit uint3 blockIdx{0, 0, 0};
@@ -45,11 +47,6 @@ struct SharedLimits {
 SharedLimits& shared_limits() {
   static auto& limits = *new SharedLimits;
   return limits;
-}
-
-int current_cuda_device() {
-  int device = 0;
-  return cudaGetDevice(&device) == cudaSuccess ? device : 0;
 }
 
 bool within(dim3 v, dim3 limit) {
@@ -84,7 +81,7 @@ unsigned worker_count(std::uint64_t blocks) {
 }
 
 // What the OS threads of one grid share.
-struct Work {
+struct GridRun {
   Grid grid;
   std::uint64_t blocks;
   std::atomic<std::uint64_t> next{0};
@@ -92,7 +89,7 @@ struct Work {
   std::exception_ptr error;
 };
 
-void run_blocks(Work& work) {
+void run_blocks(GridRun& work) {
   const dim3 size = work.grid.grid;
   Block* const used[] = {&pick_block(0), &pick_block(1)};
   const std::span distinct(used, used[0] == used[1] ? 1 : 2);
@@ -108,7 +105,7 @@ void run_blocks(Work& work) {
   }
 }
 
-void run_worker(Work& work) {
+void run_worker(GridRun& work) {
   try {
     run_blocks(work);
   } catch (...) {
@@ -138,21 +135,22 @@ void fence() {
 // CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
 cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, std::size_t smem) {
   const auto threads = std::uint64_t{block.x} * block.y * block.z;
-  if (!within(block, {1024, 1024, 64}) || threads > 1024) return cudaErrorInvalidConfiguration;
-  if (!within(grid, {0x7fffffff, 65535, 65535})) return cudaErrorInvalidConfiguration;
+  if (!within(block, {1024, 1024, 64}) || threads > 1024 ||
+      !within(grid, {0x7fffffff, 65535, 65535}))
+    return fail(cudaErrorInvalidConfiguration);
   std::size_t limit = 48 << 10;
   SharedLimits& limits = shared_limits();
-  const std::pair key(current_cuda_device(), kernel);
+  const std::pair key(current_device(), kernel);
   const HiddenLock l(limits.lock);
   if (const auto it = limits.bytes.find(key); it != limits.bytes.end())
     limit = std::max(limit, it->second);
-  return smem > limit ? cudaErrorInvalidValue : cudaSuccess;
+  return fail(smem > limit ? cudaErrorInvalidValue : cudaSuccess);
 }
 
 cudaError_t allow_shared(const void* kernel, std::size_t bytes) {
   if (bytes > Block::kSharedLimit) return cudaErrorInvalidValue;
   SharedLimits& limits = shared_limits();
-  const std::pair key(current_cuda_device(), kernel);
+  const std::pair key(current_device(), kernel);
   const HiddenLock l(limits.lock);
   limits.bytes[key] = bytes;
   return cudaSuccess;
@@ -160,7 +158,7 @@ cudaError_t allow_shared(const void* kernel, std::size_t bytes) {
 
 void run_grid(dim3 grid, dim3 block, std::size_t smem, void (*body)(const void*),
               const void* args) {
-  Work work;
+  GridRun work;
   work.grid = {grid, block, smem, body, args};
   work.blocks = std::uint64_t{grid.x} * grid.y * grid.z;
   std::vector<std::thread> others;
