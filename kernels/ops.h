@@ -39,8 +39,8 @@ using embedding = void(Stream&, Tensor out, const Matrix& table, Tensor ids /* i
 // weight [hidden] f32.
 using rms_norm = void(Stream&, Tensor out, Tensor x, Tensor weight, float eps);
 
-// x = x + y, elementwise: x f32, y f32 or A. Then, where row t of x holds NaN or infinity and errors[t]
-// (i32 [tokens]) is -1, errors[t] = code.
+// x = x + y, elementwise: x f32, y f32 or A. Then, where row t of x holds NaN or infinity and
+// errors[t] (i32 [tokens]) is -1, errors[t] = code.
 using add_residual = void(Stream&, Tensor x, Tensor y, Tensor errors, int32_t code);
 
 // add_residual, then rms_norm of x into out: y is read before out is written, so out may be y.

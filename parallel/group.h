@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ranks that a layer talks to. Its verbs are awaited: `co_await group.all_reduce(...)`. On the
 // CPU a verb has finished when its call returns, on a GPU it has been enqueued, so that awaiting it
-// never suspends; the layers are written as if it could. A failed collective is thrown as Failure where it is awaited: the
-// step cannot go on, and the step runner turns it into a Status.
+// never suspends; the layers are written as if it could. A failed collective is thrown as Failure
+// where it is awaited: the step cannot go on, and the step runner turns it into a Status.
 #pragma once
 #include <coroutine>
 #include <cstdint>

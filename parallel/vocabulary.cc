@@ -53,8 +53,7 @@ Task VocabularyHead::forward(Stream& stream, LinearScratch& scratch, Tensor logi
   const int64_t n = x.dim(0);
   const Tensor mine(local_.data(), DType::f32, {n, head_.output()});
   head_.forward(stream, scratch, mine, x);
-  for (size_t r = 0; r < widths_.size(); r++)
-    bytes_[r] = n * widths_[r] * int64_t(sizeof(float));
+  for (size_t r = 0; r < widths_.size(); r++) bytes_[r] = n * widths_[r] * int64_t(sizeof(float));
   co_await group_->all_gather(mine, gathered_.data(), bytes_);
   ops::interleave(stream, logits, Tensor(gathered_.data(), DType::f32, {n * vocab()}), widths_);
 }

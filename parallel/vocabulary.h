@@ -54,7 +54,7 @@ class VocabularyHead {
   ColumnParallel head_;
   const std::vector<Slice> rows_;
   Group* group_;
-  Buffer local_, gathered_;     // f32 [n, rows of this rank]; those of all ranks back to back
+  Buffer local_, gathered_;      // f32 [n, rows of this rank]; those of all ranks back to back
   std::vector<int64_t> widths_;  // columns of each rank
   std::vector<int64_t> bytes_;   // per rank, of the current call
 };

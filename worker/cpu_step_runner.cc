@@ -18,6 +18,7 @@ class CpuStepRunner final : public StepRunner {
 
   int depth() const override { return 1; }
   Status launch(const StepPlan& plan) override;
+  bool finished() const override { return true; }
   Result<std::optional<StepResult>> collect(Duration) override;
   // Its communicators are aborted, and nothing else waits.
   void abort(const Status&) override {}
@@ -96,8 +97,9 @@ Result<std::optional<StepResult>> CpuStepRunner::collect(Duration) {
 Status CpuStepRunner::compute(const StepPlan& plan, std::vector<SlotResult>& slots) {
   const AttentionBatch batch = batch_of(plan);
   const int64_t rows = plan.rows();
-  Step step{stream_, stage_.work(), where_, batch, rows,
-            Tensor(x_.as<float>() + rows * stage_.hidden(), DType::i32, {rows})};
+  Step step{stream_, stage_.work(),
+            where_,  batch,
+            rows,    Tensor(x_.as<float>() + rows * stage_.hidden(), DType::i32, {rows})};
   try {
     Task task = forward(plan, step, slots);
     task.start();

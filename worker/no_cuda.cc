@@ -6,8 +6,8 @@
 
 namespace cohort {
 
-Result<DeviceGroups> make_device_groups(const std::shared_ptr<Device>&, Communicator&, Communicator&,
-                                        const DeviceGroupsOptions&) {
+Result<DeviceGroups> make_device_groups(const std::shared_ptr<Device>&, Communicator&,
+                                        Communicator&, const DeviceGroupsOptions&) {
   return unimplemented("this build has no CUDA backend");
 }
 

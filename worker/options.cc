@@ -13,7 +13,8 @@ constexpr int kDefaultContext = 8192;
 
 // What the command line holds as text.
 struct Texts {
-  std::string isa, activations = "int8", kv_dtype = "f16", communicator = "auto", shares;
+  std::string isa, activations = "auto", kv_dtype = "auto", communicator = "auto", shares;
+  std::string device = "cpu", dtype = "auto", graphs = "on";
   std::string log_level = "info";
   uint64_t kv_memory = 0;
 };
@@ -37,16 +38,21 @@ void declare_model(CLI::App& app, WorkerOptions& o, Texts& texts) {
   app.add_option("--model", o.replica.model,
                  "A .gguf or .safetensors file, or a Hugging Face model folder")
       ->required();
-  app.add_option("--activations", texts.activations,
-                 "int8 (fast) or f32 (exact and slow, keeps the KV cache in f32 too)")
-      ->check(CLI::IsMember({"int8", "f32"}))
+  app.add_option(
+         "--activations", texts.activations,
+         "What quantised weights are multiplied by. CPU: int8 (auto) or f32 (exact and slow, "
+         "keeps the KV cache in f32 too); GPU: --dtype (auto) or int8")
+      ->check(CLI::IsMember({"auto", "int8", "f32"}))
       ->capture_default_str();
-  app.add_option("--kv-dtype", texts.kv_dtype, "Type of the KV cache: f16, bf16 or f32")
-      ->check(CLI::IsMember({"f16", "bf16", "f32"}))
+  app.add_option(
+         "--kv-dtype", texts.kv_dtype,
+         "Type of the KV cache. CPU: f16 (auto), bf16 or f32; GPU: that of --dtype (auto) or "
+         "f8_e4m3")
+      ->check(CLI::IsMember({"auto", "f16", "bf16", "f32", "f8_e4m3"}))
       ->capture_default_str();
   app.add_option("--kv-memory", texts.kv_memory,
                  "KV cache of each rank, as in 512M or 4G; 0: what --max-batch sequences of full "
-                 "length need, up to a quarter of the host's memory")
+                 "length need, up to a quarter of the host's memory or what is free on a GPU")
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--context", o.replica.limits.max_context,
                  "Positions of a sequence at most; 0: the model's, up to 8192")
@@ -82,6 +88,23 @@ void declare_shape(CLI::App& app, WorkerOptions& o, Texts& texts) {
                  "loopback if they share a host, else its first address");
 }
 
+void declare_gpu(CLI::App& app, WorkerOptions& o, Texts& texts) {
+  app.add_option("--device", texts.device,
+                 "cpu, cuda (ranks of a host take its GPUs in order) or cuda:N (GPU N)")
+      ->capture_default_str();
+  app.add_option(
+         "--dtype", texts.dtype,
+         "What a GPU computes in: auto (bf16 or f16, as the checkpoint is), bf16, f16 or f32")
+      ->check(CLI::IsMember({"auto", "bf16", "f16", "f32"}))
+      ->capture_default_str();
+  app.add_flag(
+      "--deterministic", o.replica.gpu.deterministic,
+      "GPU: every sum in one order for any batch and layout, as always on the CPU; slower");
+  app.add_option("--graphs", texts.graphs, "GPU: capture decode steps and replay them")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str();
+}
+
 void declare_service(CLI::App& app, WorkerOptions& o, Texts& texts) {
   app.add_option("--coordinator", o.coordinator, "Where the coordinator takes leaders, HOST:PORT")
       ->required();
@@ -94,6 +117,35 @@ void declare_service(CLI::App& app, WorkerOptions& o, Texts& texts) {
                  "Write every step plan and result to this file, for replay");
 }
 
+// "cpu", "cuda", "cuda:2".
+Status parse_device(const std::string& text, GpuOptions& gpu) {
+  if (text == "cpu") return {};
+  gpu.device = DeviceKind::cuda;
+  if (text == "cuda") return {};
+  const char *begin = text.data() + 5, *end = text.data() + text.size();
+  const bool numbered = text.starts_with("cuda:") &&
+                        std::from_chars(begin, end, gpu.ordinal).ptr == end && begin != end;
+  if (numbered && gpu.ordinal >= 0) return {};
+  return invalid_argument("--device must be cpu, cuda or cuda:N, not " + text);
+}
+
+Status interpret_device(const Texts& texts, ReplicaOptions& replica) {
+  COHORT_RETURN_IF_ERROR(parse_device(texts.device, replica.gpu));
+  replica.gpu.graphs = texts.graphs == "on";
+  const bool gpu = replica.gpu.device == DeviceKind::cuda;
+  replica.gpu.choose_dtype = texts.dtype == "auto";
+  if (!replica.gpu.choose_dtype) replica.gpu.dtype = *parse_dtype(texts.dtype);
+  replica.gpu.choose_kv_dtype = gpu && texts.kv_dtype == "auto";
+  if (texts.kv_dtype != "auto") replica.kv_dtype = *parse_dtype(texts.kv_dtype);
+  if (texts.activations == "f32")
+    replica.activations = ActivationMode::f32;
+  else if (gpu && texts.activations == "auto")
+    replica.activations = ActivationMode::native;
+  if (gpu && replica.activations == ActivationMode::f32)
+    return invalid_argument("on a GPU --dtype f32 takes the place of --activations f32");
+  return {};
+}
+
 Status interpret(const Texts& texts, WorkerOptions& o) {
   ReplicaOptions& replica = o.replica;
   if (!texts.isa.empty()) {
@@ -101,8 +153,7 @@ Status interpret(const Texts& texts, WorkerOptions& o) {
     if (!isa) return invalid_argument("--isa must be portable or avx2, not " + texts.isa);
     replica.isa = *isa;
   }
-  replica.activations = texts.activations == "f32" ? ActivationMode::f32 : ActivationMode::int8;
-  replica.kv_dtype = *parse_dtype(texts.kv_dtype);
+  COHORT_RETURN_IF_ERROR(interpret_device(texts, replica));
   if (texts.kv_memory > uint64_t{1} << 50)
     return invalid_argument("--kv-memory is more than any host has");
   replica.kv_memory = static_cast<int64_t>(texts.kv_memory);
@@ -134,6 +185,7 @@ std::variant<WorkerOptions, int> parse_worker_options(int argc, char** argv) {
   Texts texts;
   declare_model(app, options, texts);
   declare_shape(app, options, texts);
+  declare_gpu(app, options, texts);
   declare_service(app, options, texts);
   try {
     app.parse(argc, argv);

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/clock.h"
 #include "worker/step_plan.h"
 
 namespace cohort {
@@ -31,18 +32,15 @@ class PlanQueue {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return closed_ || !plans_.empty(); });
     if (closed_) return std::nullopt;
-    std::optional<StepPlan> plan(std::move(plans_.front()));
-    plans_.pop_front();
-    return plan;
+    return take();
   }
 
-  // Nothing where none is waiting, or after close().
-  std::optional<StepPlan> try_pop() {
-    const std::lock_guard lock(mutex_);
+  // Waits for so long at most. Nothing where none came, and after close().
+  std::optional<StepPlan> pop_for(Duration patience) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, patience, [&] { return closed_ || !plans_.empty(); });
     if (closed_ || plans_.empty()) return std::nullopt;
-    std::optional<StepPlan> plan(std::move(plans_.front()));
-    plans_.pop_front();
-    return plan;
+    return take();
   }
 
   void close() {
@@ -58,6 +56,12 @@ class PlanQueue {
   }
 
  private:
+  StepPlan take() {  // mutex_ is held
+    StepPlan plan = std::move(plans_.front());
+    plans_.pop_front();
+    return plan;
+  }
+
   const size_t capacity_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -44,12 +44,14 @@ class Rank {
   // How long a collective may wait from now on: as long as a whole step may take, because a peer
   // may have a step's work to do before it comes. By the step thread, between steps.
   void set_patience(Duration patience);
+  Duration patience() const { return patience_; }
 
   // A step in two halves, so that a GPU can be given the next one while it computes: at most
-  // depth() plans are launched and not yet collected; collect is of the oldest, and gives the result
-  // on the rank that samples, nothing on the others. After an error only abort is of use.
+  // depth() plans are launched and not yet collected; collect is of the oldest, and gives the
+  // result on the rank that samples, nothing on the others. After an error only abort is of use.
   int depth() const { return runner_->depth(); }
   Status launch(const StepPlan& plan);
+  bool finished() const { return runner_->finished(); }  // collect would not wait
   Result<std::optional<StepResult>> collect();
   // Both halves at once.
   Result<std::optional<StepResult>> execute(const StepPlan& plan);

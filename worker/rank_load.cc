@@ -102,6 +102,7 @@ class RankLoader {
 
   // Everything that can be wrong before a device is touched.
   Status prepare() {
+    choose_types();
     COHORT_RETURN_IF_ERROR(check_options(options_, world_.size()));
     const Layout& layout = options_.layout;
     COHORT_ASSIGN_OR_RETURN(rank_->partition_, partition(shape_of(checkpoint_), layout));
@@ -116,6 +117,19 @@ class RankLoader {
         int32_t(std::min<int64_t>(options_.limits.max_context, checkpoint_.config().context));
     rank_->limits_.in_flight = layout.pp + 1;
     return {};
+  }
+
+  // What was left to us.
+  void choose_types() {
+    GpuOptions& g = options_.gpu;
+    if (!gpu()) return;
+    if (g.choose_dtype) {
+      const WeightInfo* table = checkpoint_.find("embedding");
+      g.dtype = table != nullptr && table->dtype == DType::bf16 ? DType::bf16 : DType::f16;
+    }
+    if (g.choose_kv_dtype) options_.kv_dtype = g.dtype;
+    if (options_.activations == ActivationMode::native && g.dtype == DType::f32)
+      options_.activations = ActivationMode::f32;
   }
 
   // The text that must be the same on all ranks.
@@ -159,8 +173,7 @@ class RankLoader {
     }
     const GpuOptions& g = options_.gpu;
     COHORT_ASSIGN_OR_RETURN(device_, open_cuda_device(g.ordinal >= 0 ? g.ordinal : index_on_host_));
-    rank_->stream_ =
-        std::make_unique<Stream>(device_, g.dtype, options_.threads, g.deterministic);
+    rank_->stream_ = std::make_unique<Stream>(device_, g.dtype, options_.threads, g.deterministic);
     log_info(concat("computes in ", name(g.dtype), " on ", device_->name()));
     return {};
   }
@@ -312,7 +325,7 @@ class RankLoader {
 
   World& world_;
   Checkpoint& checkpoint_;
-  const ReplicaOptions& options_;
+  ReplicaOptions options_;
   std::unique_ptr<Rank> rank_;
   int ranks_on_host_ = 0, index_on_host_ = 0;
   std::shared_ptr<Device> device_;  // of a GPU

@@ -19,10 +19,12 @@ namespace cohort {
 // Where a rank computes, and how on a GPU.
 struct GpuOptions {
   DeviceKind device = DeviceKind::cpu;
-  int ordinal = -1;  // of the host's GPUs; -1: ranks of a host take one each, in order
-  DType dtype = DType::bf16;   // of activations and plain weights: bf16, f16 or f32
-  bool deterministic = false;  // one order of every sum, for any batch and layout
-  bool graphs = true;          // decode steps are captured once and replayed
+  int ordinal = -1;              // of the host's GPUs; -1: ranks of a host take one each, in order
+  DType dtype = DType::bf16;     // of activations and plain weights: bf16, f16 or f32
+  bool choose_dtype = false;     // as the checkpoint is: bf16 if most of it is, else f16
+  bool choose_kv_dtype = false;  // that of dtype
+  bool deterministic = false;    // one order of every sum, for any batch and layout
+  bool graphs = true;            // decode steps are captured once and replayed
 };
 
 struct ReplicaOptions {

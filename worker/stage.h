@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank computes of the model: the consecutive layers of its pipeline stage, its share of each,
-// and at the ends the table of the vocabulary. The same on every device. Used by the step thread
-// alone.
+// What a rank computes of the model: the consecutive layers of its pipeline stage, its share of
+// each, and at the ends the table of the vocabulary. The same on every device. Used by the step
+// thread alone.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -36,8 +36,8 @@ struct StageParts {
   const KvPool& pool;
   Stream& stream;
   // Of the stream's device: what layers talk to.
-  Communicator& tp;  // the ranks of this stage
-  Communicator& pp;  // the ranks of this tp index, by stage
+  Communicator& tp;      // the ranks of this stage
+  Communicator& pp;      // the ranks of this tp index, by stage
   Communicator& tokens;  // where sampled tokens travel: on the CPU everybody, on a GPU as pp
 };
 

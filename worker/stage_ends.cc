@@ -9,8 +9,7 @@ namespace {
 
 // x and the error codes right behind it (step_runner.cc lays them out so).
 int64_t message_bytes(const Step& step, Tensor x) {
-  COHORT_CHECK_EQ(static_cast<void*>(x.f32() + x.elements()),
-                  step.row_errors.data());
+  COHORT_CHECK_EQ(static_cast<void*>(x.f32() + x.elements()), step.row_errors.data());
   return x.bytes() + step.row_errors.bytes();
 }
 

@@ -63,8 +63,7 @@ class ReceiveInput : public StageInput {
 class SendOutput : public StageOutput {
  public:
   explicit SendOutput(Group pp) : pp_(pp) {}
-  Task finish(const StepPlan& plan, Step& step, Tensor x,
-              std::vector<SlotResult>& slots) override;
+  Task finish(const StepPlan& plan, Step& step, Tensor x, std::vector<SlotResult>& slots) override;
 
  private:
   Group pp_;
@@ -77,8 +76,7 @@ class SampleOutput : public StageOutput {
   static constexpr int64_t kRows = 32;
 
   SampleOutput(Head head, bool samples, const SlotTable& slots, TokenRoute& route);
-  Task finish(const StepPlan& plan, Step& step, Tensor x,
-              std::vector<SlotResult>& slots) override;
+  Task finish(const StepPlan& plan, Step& step, Tensor x, std::vector<SlotResult>& slots) override;
 
  private:
   void find_rows(const StepPlan& plan);

@@ -5,19 +5,37 @@
 
 namespace cohort {
 
+namespace {
+
+// Between looks at whether the device has finished, while a plan may come.
+constexpr Duration kLook = std::chrono::microseconds(50);
+
+}  // namespace
+
 Result<StepLoop::Outcome> StepLoop::next() {
-  while (int(rows_.size()) < rank_.depth()) {
-    const std::optional<StepPlan> plan = rows_.empty() ? plans_.pop() : plans_.try_pop();
-    if (!plan && rows_.empty()) return Outcome{.ended = true, .result = {}};
-    if (!plan) break;
+  if (rows_.empty()) {
+    const std::optional<StepPlan> plan = plans_.pop();
+    if (!plan) return Outcome{.ended = true, .result = {}};
     COHORT_RETURN_IF_ERROR(launch(*plan));
   }
+  COHORT_RETURN_IF_ERROR(run_ahead());
   auto result = rank_.collect();
   watchdog_.end();
   if (!result.ok()) return result.status();
   rows_.pop_front();
   if (!rows_.empty()) watchdog_.begin(rows_.front());
   return Outcome{.ended = false, .result = std::move(*result)};
+}
+
+// Launches what comes while the device computes.
+Status StepLoop::run_ahead() {
+  const TimePoint give_up = std::chrono::steady_clock::now() + rank_.patience();
+  while (int(rows_.size()) < rank_.depth() && !rank_.finished() && !plans_.closed() &&
+         std::chrono::steady_clock::now() < give_up) {
+    const std::optional<StepPlan> plan = plans_.pop_for(kLook);
+    if (plan) COHORT_RETURN_IF_ERROR(launch(*plan));
+  }
+  return {};
 }
 
 Status StepLoop::launch(const StepPlan& plan) {

@@ -30,6 +30,7 @@ class StepLoop {
 
  private:
   Status launch(const StepPlan& plan);
+  Status run_ahead();
 
   Rank& rank_;
   PlanQueue& plans_;

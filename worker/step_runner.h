@@ -22,8 +22,10 @@ class StepRunner {
   virtual int depth() const = 0;
   // After an error the rank cannot go on: its peers may be anywhere in the step.
   virtual Status launch(const StepPlan& plan) = 0;
-  // Of the oldest plan that is not collected yet, waiting for at most `patience`: the result, on the
-  // rank that samples; nothing on the others.
+  // Whether collect would not wait.
+  virtual bool finished() const = 0;
+  // Of the oldest plan that is not collected yet, waiting for at most `patience`: the result, on
+  // the rank that samples; nothing on the others.
   virtual Result<std::optional<StepResult>> collect(Duration patience) = 0;
   // Ends a wait of collect. Any thread.
   virtual void abort(const Status& why) = 0;

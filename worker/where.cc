@@ -34,6 +34,10 @@ const char* describe(Operation operation) {
       return "sampling";
     case Operation::publish_tokens:
       return "send of sampled tokens to the first stage";
+    case Operation::launch:
+      return "launch of a step on the GPU";
+    case Operation::wait_for_device:
+      return "wait for the GPU";
   }
   return "unknown";
 }

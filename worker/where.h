@@ -22,6 +22,8 @@ enum class Operation : uint8_t {
   head,
   sample,
   publish_tokens,
+  launch,           // of a step on a GPU
+  wait_for_device,  // for a step's end on a GPU
 };
 
 // set: by the step thread. text: by any thread.

@@ -127,7 +127,8 @@ TEST(AddRmsNorm, IsTheSumAndThenTheNorm) {
                     row_errors(errors), 4);
   EXPECT_EQ(x, sum);
   for (int64_t r = 0; r < rows; r++) {
-    const auto expected = reference::rms_norm(std::span(sum).subspan(size_t(r * n), n), weight, 1e-5);
+    const auto expected =
+        reference::rms_norm(std::span(sum).subspan(size_t(r * n), n), weight, 1e-5);
     for (int64_t i = 0; i < n; i++)
       ASSERT_NEAR(out[size_t(r * n + i)], expected[size_t(i)],
                   reference::kElementwise * std::abs(expected[size_t(i)]));

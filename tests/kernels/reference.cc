@@ -127,6 +127,25 @@ std::vector<double> rms_norm(std::span<const float> x, std::span<const float> we
 
 double silu(double x) { return x / (1 + std::exp(-x)); }
 
+// D. Hendrycks, K. Gimpel: Gaussian Error Linear Units, section 2. 1 + tanh would cancel far below
+// zero.
+double gelu_tanh(double x) {
+  const double u = std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x);
+  return x * std::exp(u) / (2 * std::cosh(u));
+}
+
+std::vector<double> rotate(std::span<const double> head, const std::vector<double>& frequencies,
+                           double position, bool neighbours) {
+  std::vector<double> out(head.begin(), head.end());
+  for (size_t i = 0; i < frequencies.size(); i++) {
+    const size_t a = neighbours ? 2 * i : i, b = neighbours ? a + 1 : i + frequencies.size();
+    const double c = std::cos(position * frequencies[i]), s = std::sin(position * frequencies[i]);
+    out[a] = head[a] * c - head[b] * s;
+    out[b] = head[b] * c + head[a] * s;
+  }
+  return out;
+}
+
 Attended attend(std::span<const float> q, const std::vector<std::vector<float>>& keys,
                 const std::vector<std::vector<float>>& values) {
   const size_t dim = q.size();

@@ -48,6 +48,11 @@ Product matmul(const std::vector<float>& x, int64_t rows, const Weights& w);
 
 std::vector<double> rms_norm(std::span<const float> x, std::span<const float> weight, double eps);
 double silu(double x);
+double gelu_tanh(double x);
+// One head, its first 2 * frequencies dimensions turned by position * frequency; pairs as
+// kernels/rope_table.h has them.
+std::vector<double> rotate(std::span<const double> head, const std::vector<double>& frequencies,
+                           double position, bool neighbours);
 
 // One query of one head: keys and values [n][dim] -> out [dim]. magnitude: max |v| (1 + the largest
 // sum |q_d k_d| / sqrt(dim)).
