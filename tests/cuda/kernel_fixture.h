@@ -143,7 +143,7 @@ class KernelTest : public RuntimeTest {
   ~KernelTest() override { emu::options() = {}; }
 
   CudaDevice& device() { return *device_; }
-  Stream stream(DType activations) { return Stream(device_, activations, 1, true); }
+  cohort::Stream stream(DType activations) { return cohort::Stream(device_, activations, 1, true); }
   DeviceArray array(DType type, const std::vector<float>& values) {
     return DeviceArray(*device_, type, values);
   }

@@ -80,10 +80,8 @@ TEST_F(ElementwiseTest, F16SaturatesAndBf16DoesNot) {
   EXPECT_EQ(f16, std::vector<float>(8, 65504));
   in.assign(16, kInfinity);
   EXPECT_EQ(gated(ops::cuda::silu_mul, DType::f16, in, 1), std::vector<float>(8, kInfinity));
-  in.assign(16, -0x1p64f);
-  in[8] = in[9] = 0x1p70f;  // up
-  in[0] = 0x1p64f;
-  EXPECT_EQ(gated(ops::cuda::silu_mul, DType::bf16, in, 1)[0], kInfinity);
+  in.assign(16, 0x1p70f);
+  EXPECT_EQ(gated(ops::cuda::silu_mul, DType::bf16, in, 1), std::vector<float>(8, kInfinity));
 }
 
 TEST_F(ElementwiseTest, ARowAloneEqualsItselfInABatch) {
