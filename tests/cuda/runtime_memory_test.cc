@@ -250,7 +250,19 @@ TEST_F(RuntimeTest, StreamOrderedMemoryNeedsAnEdge) {
   EXPECT_EQ(cudaFree(p), cudaSuccess);
 }
 
-#if !defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__)
+// Allocations have their exact size, and freed ones are poisoned: kernels that stray are stopped.
+TEST_F(RuntimeTest, AddressSanitizerKnowsDeviceMemory) {
+  OnDevice<char> x(100);
+  volatile char* bytes = x;
+  EXPECT_DEATH(bytes[100] = 0, "heap-buffer-overflow");
+  void* p = nullptr;
+  ASSERT_EQ(cudaMalloc(&p, 100), cudaSuccess);
+  ASSERT_EQ(cudaFree(p), cudaSuccess);
+  volatile char* gone = static_cast<char*>(p);
+  EXPECT_DEATH(gone[50] = 0, "use-after-poison");
+}
+#else
 // What no copy checks, a kernel's stray write, shows when the memory is freed.
 TEST_F(RuntimeTest, OverrunsShowWhenMemoryIsFreed) {
   void* p = nullptr;

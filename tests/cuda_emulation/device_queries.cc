@@ -124,7 +124,7 @@ bool attribute(cudaDeviceAttr which, int ordinal, int& value) {
 
 std::size_t dynamic_shared_limit(const void* func) {
   const auto& all = state().dynamic_shared;
-  const auto it = all.find(func);
+  const auto it = all.find({device, func});
   return it == all.end() ? kSharedPerBlock : it->second;
 }
 }  // namespace
@@ -244,7 +244,7 @@ cudaError_t cudaFuncSetAttribute(const void* func, cudaFuncAttribute which, int 
     return fail(cudaErrorInvalidValue);
   const auto bytes = static_cast<std::size_t>(value);
   if (const auto e = emu::allow_shared(func, bytes)) return fail(e);
-  state().dynamic_shared[func] = std::max(bytes, emu::kSharedPerBlock);
+  state().dynamic_shared[{emu::device, func}] = std::max(bytes, emu::kSharedPerBlock);
   return cudaSuccess;
 }
 // Registers are a guess: the host compiler knows nothing of the GPU's.
@@ -259,24 +259,21 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, const void* func) {
   *out = a;
   return cudaSuccess;
 }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* func,
-                                                                   int threads, std::size_t shared,
-                                                                   unsigned) {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* func,
+                                                          int threads, std::size_t shared) {
   const Guard g;
   if (const auto e = enter(__func__)) return e;
   if (threads <= 0 || threads > emu::kThreadsPerBlock) return fail(cudaErrorInvalidValue);
   *blocks = 0;
-  if (shared > emu::dynamic_shared_limit(func)) return cudaSuccess;
+  // Whichever way the kernel was allowed more.
+  if (emu::check_launch(func, dim3(1), dim3(static_cast<unsigned>(threads)), shared))
+    return cudaSuccess;
   const int warps = (threads + 31) / 32;
   const auto by_shared =
       state().settings.model.shared_per_multiprocessor / (shared + emu::kSharedReserved);
   *blocks = std::min({emu::kThreadsPerMultiprocessor / 32 / warps, emu::kBlocksPerMultiprocessor,
                       static_cast<int>(by_shared)});
   return cudaSuccess;
-}
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* func,
-                                                          int threads, std::size_t shared) {
-  return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, func, threads, shared, 0);
 }
 
 cudaError_t cudaDeviceSynchronize() {

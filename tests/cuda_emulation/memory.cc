@@ -130,6 +130,13 @@ using emu::misuse;
 using emu::state;
 
 namespace {
+cudaError_t new_memory(void** p, std::size_t n, bool host, const char* api) {
+  const Guard g;
+  *p = nullptr;
+  if (const auto e = enter(api)) return e;
+  if (const auto e = emu::unsafe(api)) return e;
+  return emu::allocate(p, n, host ? emu::kHost : emu::current_device(), true);
+}
 cudaError_t free_checked(void* p, bool host, const char* api) {
   const Guard g;
   if (!p) return cudaSuccess;
@@ -160,24 +167,10 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *free = used > *total ? 0 : *total - used;
   return cudaSuccess;
 }
-cudaError_t cudaMalloc(void** p, size_t n) {
-  const Guard g;
-  if (const auto e = enter(__func__)) return e;
-  if (const auto e = emu::unsafe(__func__)) return e;
-  return emu::allocate(p, n, emu::current_device(), true);
-}
+cudaError_t cudaMalloc(void** p, size_t n) { return new_memory(p, n, false, __func__); }
 cudaError_t cudaFree(void* p) { return free_checked(p, false, __func__); }
-cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) {
-  const Guard g;
-  if (const auto e = enter(__func__)) return e;
-  if (const auto e = emu::unsafe(__func__)) return e;
-  return emu::allocate(p, n, emu::kHost, true);
-}
-cudaError_t cudaMallocHost(void** p, size_t n) {
-  const Guard g;
-  if (const int e = emu::take_fault(__func__)) return fail(static_cast<cudaError_t>(e));
-  return cudaHostAlloc(p, n, cudaHostAllocDefault);
-}
+cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) { return new_memory(p, n, true, __func__); }
+cudaError_t cudaMallocHost(void** p, size_t n) { return new_memory(p, n, true, __func__); }
 // Does not wait: a copy that still needs the memory is an error when it runs.
 cudaError_t cudaFreeHost(void* p) { return free_checked(p, true, __func__); }
 

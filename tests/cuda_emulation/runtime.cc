@@ -146,7 +146,6 @@ void reset() {
   s.faults.clear();
   s.lost.clear();
   s.reports.clear();
-  s.dynamic_shared.clear();
   s.broken = false;
   s.settings = Settings();
   s.rng.seed(s.settings.seed);

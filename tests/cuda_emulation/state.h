@@ -58,6 +58,7 @@ struct Run {  // a graph launch; a plain operation is a graph of one node
 };
 
 struct EventState {  // of one cudaEventRecord
+  int device = 0;
   bool done = false;
   Clock::time_point at{};
 };
@@ -65,7 +66,6 @@ struct EventState {  // of one cudaEventRecord
 
 struct CUstream_st {
   int device;
-  int priority;
   std::deque<emu::Run> queue{};
   std::shared_ptr<emu::Capture> capture{};
   std::shared_ptr<emu::Launch> last{};
@@ -131,7 +131,8 @@ struct State {
   std::map<int, std::size_t> used;  // bytes of each device, and of kHost
   std::deque<Quarantined> quarantine;
   std::size_t quarantined_bytes = 0;
-  std::map<const void*, std::size_t> dynamic_shared;  // of kernels that asked for more
+  std::map<std::pair<int, const void*>, std::size_t>
+      dynamic_shared;  // by device: of kernels that asked for more
   std::vector<Fault> faults;
   std::map<int, cudaError_t> lost;
   std::vector<std::string> reports;
