@@ -21,7 +21,7 @@ Table view(const TokenTable& table) { return {table.data(), table.positions()}; 
 
 // A block has one run.
 __global__ void __launch_bounds__(kThreads)
-    load(Table table, const int4* runs, const int32_t* tokens) {
+    load_runs(Table table, const int4* runs, const int32_t* tokens) {
   const auto run = gpu::load16<int4>(runs + blockIdx.x);  // slot, position, count, begin
   if (run.x < 0) return;
   int32_t* to = table.at(run.x, run.y);
@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // A thread has one row, here and below.
 __global__ void __launch_bounds__(kThreads)
-    look_up(Table table, int32_t* ids, const int32_t* slots, const int32_t* positions, int rows) {
+    look_up_ids(Table table, int32_t* ids, const int32_t* slots, const int32_t* positions,
+                int rows) {
   const int r = int(blockIdx.x * blockDim.x + threadIdx.x);
   if (r >= rows) return;
   const int32_t position = positions[r];
@@ -38,8 +39,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    store(Table table, const int32_t* tokens, const int32_t* slots, const int32_t* positions,
-          int n) {
+    store_each(Table table, const int32_t* tokens, const int32_t* slots, const int32_t* positions,
+               int n) {
   const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= n || slots[i] < 0) return;
   *table.at(slots[i], positions[i]) = tokens[i];
@@ -61,7 +62,7 @@ void load_tokens(Stream& stream, const TokenTable& table, Tensor runs, Tensor to
   COHORT_CHECK(runs.dtype() == DType::i32 && runs.rank() == 2 && runs.dim(1) == 4);
   check_list(tokens, tokens.elements());
   if (runs.elements() == 0) return;
-  cuda_check(gpu::launch(load, dim3(unsigned(runs.dim(0))), dim3(kThreads), 0, compute(stream),
+  cuda_check(gpu::launch(load_runs, dim3(unsigned(runs.dim(0))), dim3(kThreads), 0, compute(stream),
                          view(table), runs.as<const int4>(), tokens.i32()),
              "load_tokens");
 }
@@ -73,10 +74,10 @@ void look_up_tokens(Stream& stream, const TokenTable& table, Tensor ids, Tensor 
   check_list(slots, rows);
   check_list(positions, rows);
   if (rows == 0) return;
-  cuda_check(
-      gpu::launch(look_up, dim3(divide_up(rows, kThreads)), dim3(threads_for(rows, kThreads)), 0,
-                  compute(stream), view(table), ids.i32(), slots.i32(), positions.i32(), int(rows)),
-      "look_up_tokens");
+  cuda_check(gpu::launch(look_up_ids, dim3(divide_up(rows, kThreads)),
+                         dim3(threads_for(rows, kThreads)), 0, compute(stream), view(table),
+                         ids.i32(), slots.i32(), positions.i32(), int(rows)),
+             "look_up_tokens");
 }
 
 void store_tokens(Stream& stream, const TokenTable& table, Tensor tokens, Tensor slots,
@@ -87,7 +88,7 @@ void store_tokens(Stream& stream, const TokenTable& table, Tensor tokens, Tensor
   check_list(positions, n);
   if (n == 0) return;
   cuda_check(
-      gpu::launch(store, dim3(divide_up(n, kThreads)), dim3(threads_for(n, kThreads)), 0,
+      gpu::launch(store_each, dim3(divide_up(n, kThreads)), dim3(threads_for(n, kThreads)), 0,
                   compute(stream), view(table), tokens.i32(), slots.i32(), positions.i32(), int(n)),
       "store_tokens");
 }
