@@ -126,10 +126,17 @@ std::vector<StepResult> run_plans(const OpenCheckpoint& open, const ReplicaOptio
   spawn_ranks(options.layout.ranks(), [&](World& world) {
     const auto checkpoint = open();
     const auto rank = require_ok(Rank::load(world, *checkpoint, options, {}));
-    for (const StepPlan& plan : plans) {
-      auto result = require_ok(rank->execute(plan));
+    int ahead = 0;
+    const auto collect = [&] {
+      auto result = require_ok(rank->collect());
       if (result) results.push_back(std::move(*result));
+      ahead--;
+    };
+    for (const StepPlan& plan : plans) {
+      require_ok(rank->launch(plan));
+      if (++ahead == rank->depth()) collect();
     }
+    while (ahead > 0) collect();
   });
   COHORT_CHECK_EQ(results.size(), plans.size());
   return results;
