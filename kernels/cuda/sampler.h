@@ -7,12 +7,11 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/cuda/sampled_row.h"
 #include "kernels/cuda/tokens.h"
 #include "kernels/sampling.h"
 
 namespace cohort::cuda {
-
-inline constexpr int kMostLogprobs = 20;
 
 // One row to sample. Its tokens are in the table: prompt at [0, prompt_tokens), output at
 // [prompt_tokens, known). The sampled token is written to position `known`.
@@ -21,15 +20,6 @@ struct SamplerRow {
   int32_t slot = 0, prompt_tokens = 0, known = 0;
 };
 
-// What became of a row, as the GPU writes it.
-struct SampledRow {
-  int32_t token = 0;
-  int32_t finite = 1;
-  float logprob = 0;
-  int32_t top_count = 0;
-  int32_t top_tokens[kMostLogprobs] = {};
-  float top_logprobs[kMostLogprobs] = {};
-};
 SampledToken to_sampled_token(const SampledRow& row);
 
 // Which kernels a step needs: part of what a captured step is chosen by.
