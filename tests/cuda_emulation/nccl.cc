@@ -2,6 +2,7 @@
 // The calls of the emulated NCCL that move data, and groups of them. Prototypes are those of NCCL
 // 2.28; sections of its manual are named where a rule comes from there.
 #include <algorithm>
+#include <utility>
 
 #include "tests/cuda_emulation/memory.h"
 #include "tests/cuda_emulation/nccl_comm.h"
@@ -34,15 +35,6 @@ ncclResult_t launch_all(const CommPtr& c, const std::vector<Item>& items) {
   return result;
 }
 
-// A non-blocking communicator launches only when its state is asked for: what a program does
-// between the call and ncclSuccess may find the stream still empty.
-ncclResult_t launch_or_defer(const CommPtr& c, const std::vector<Item>& items) {
-  if (c->blocking) return launch_all(c, items);
-  c->deferred.push_back([c, items] { return launch_all(c, items); });
-  c->polls_left = 1 + int(c->launched % 2);
-  return ncclInProgress;
-}
-
 ncclResult_t launch_group(std::vector<Grouped> calls) {
   ncclResult_t result = ncclSuccess;
   while (!calls.empty()) {
@@ -55,7 +47,7 @@ ncclResult_t launch_group(std::vector<Grouped> calls) {
       if (item.stream != items[0].stream)
         return misuse(c.get(), ncclInvalidUsage,
                       "a group with one communicator on several streams is not emulated");
-    const auto r = launch_or_defer(c, items);
+    const auto r = now_or_later(c, [c, items] { return launch_all(c, items); });
     if (result == ncclSuccess || result == ncclInProgress) result = r == ncclSuccess ? result : r;
   }
   return result;
@@ -123,7 +115,9 @@ ncclResult_t call(ncclComm_t comm, const Item& item) {
       result = misuse(c.get(), ncclInvalidArgument,
                       std::string(name_of(item.call.kind)) + " on rank " + std::to_string(c->rank) +
                           ": " + wrong);
-  if (group.depth == 0) return result == ncclSuccess ? launch_or_defer(c, {item}) : result;
+  if (group.depth == 0)
+    return result == ncclSuccess ? now_or_later(c, [c, item] { return launch(c, {item}); })
+                                 : result;
   if (result != ncclSuccess) group.error = result;
   group.calls.push_back({c, item});
   return result;

@@ -16,7 +16,7 @@ struct Comm {
   std::shared_ptr<World> world;  // null until a split has said who is in it
   int rank = 0, size = 0, device = 0;
   bool blocking = true;
-  bool aborted = false, destroyed = false;
+  bool aborted = false, destroyed = false, finalized = false;
   ncclResult_t async = ncclSuccess;
   std::string last_error;
   // Non-blocking: what is still to be done, at each ncclCommGetAsyncError, before the state is
@@ -74,6 +74,9 @@ void run_messages(Ticket& t);
 ncclResult_t misuse(Comm* c, ncclResult_t result, const std::string& what);
 // Sets the error that peers' deaths and aborts cause. `needed`: ranks that a call waits for.
 void look_for_lost_peers(Comm& c);
+// Does `work` now, or, for a non-blocking communicator, when its state is asked for: what a program
+// does before it is told ncclSuccess finds nothing done.
+ncclResult_t now_or_later(const CommPtr& c, std::function<ncclResult_t()> work);
 // Does what a non-blocking communicator has left to do.
 void progress(Comm& c);
 // An error unless the communicator can take a call now.

@@ -16,9 +16,13 @@ std::vector<int> missing(const Ticket& t) {
   if (!message(t)) {
     const auto number = t.parts[0].number;
     const bool waiting = t.parts[0].phase == Ticket::Phase::waiting;
-    for (int r = 0; r < c.size; ++r) {
-      const Slot& s = c.world->slot(r);
-      if (waiting ? s.done + 1 < number : s.filled < number && r != c.rank) ranks.push_back(r);
+    for (const bool announced : {false, true}) {  // the data's turn comes once all have announced
+      for (int r = 0; r < c.size && (ranks.empty() || !announced); ++r) {
+        const Slot& s = c.world->slot(r);
+        if (waiting ? s.done + 1 < number : (announced ? s.filled : s.posted) < number)
+          ranks.push_back(r);
+      }
+      if (!ranks.empty()) return ranks;
     }
     return ranks;
   }
@@ -150,7 +154,8 @@ ncclResult_t launch(const CommPtr& c, const std::vector<Item>& items) {
     work.ready = [t] { return ready(*t); };
     work.run = [t] { run(*t); };
     work.after = [t] { finish(*t); };
-    work.external = c->world->external();
+    // Where the runtime cannot tell a deadlock from host threads, the call's own deadline does.
+    work.external = c->world->external() || state().settings.host_threads == 0;
     return work;
   });
   return error == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
@@ -165,7 +170,6 @@ void look_for_lost_peers(Comm& c) {
     if (why.empty()) continue;
     c.async = ncclRemoteError;
     c.last_error = why;
-    report("communicator of rank " + std::to_string(c.rank) + ": " + why);
     return;
   }
 }

@@ -83,14 +83,19 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t c, void* p, size_t n, ncclWindow_
   if (n == 0 || !emu::nccl::from_mem_alloc(p, n))
     return misuse(c->comm.get(), ncclInvalidArgument,
                   "ncclCommWindowRegister: the buffer does not lie in memory of ncclMemAlloc");
-  c->comm->windows.emplace_back(p, n);
-  *out = static_cast<ncclWindow_t>(p);
-  return ncclSuccess;
+  return now_or_later(c->comm, [comm = c->comm, p, n, out] {
+    comm->windows.emplace_back(p, n);
+    *out = static_cast<ncclWindow_t>(p);
+    return ncclSuccess;
+  });
 }
 ncclResult_t ncclCommWindowDeregister(ncclComm_t c, ncclWindow_t window) {
   const emu::Guard g;
   if (!c) return misuse(nullptr, ncclInvalidArgument, "no communicator");
-  return emu::nccl::drop(*c->comm, c->comm->windows, window, "ncclCommWindowDeregister");
+  if (const auto error = ready_for_calls(c->comm)) return error;
+  return now_or_later(c->comm, [comm = c->comm, window] {
+    return emu::nccl::drop(*comm, comm->windows, window, "ncclCommWindowDeregister");
+  });
 }
 ncclResult_t ncclCommRegister(const ncclComm_t c, void* p, size_t n, void** handle) {
   const emu::Guard g;

@@ -11,7 +11,7 @@ namespace {
 thread_local std::string thread_error;  // of calls that have no communicator
 
 bool fail(Comm& c, ncclResult_t result, const std::string& why) {
-  misuse(&c, result, why);
+  thread_error = c.last_error = why;
   c.async = result;
   return true;
 }
@@ -219,9 +219,14 @@ bool idle(const Comm& c) {
   });
 }
 
-// Sections "ncclCommFinalize" and "ncclCommDestroy": local work is over afterwards.
-ncclResult_t finalize(Comm& c) {
-  if (c.aborted) return ncclSuccess;
+// Sections "ncclCommFinalize" and "ncclCommDestroy": local work is over afterwards. A non-blocking
+// communicator is asked for its state meanwhile.
+ncclResult_t finalize(Comm& c, bool blocking) {
+  c.finalized = true;
+  if (!blocking && !idle(c) && c.async == ncclSuccess) {
+    c.setup = [&c] { return idle(c); };
+    return ncclInProgress;
+  }
   try {
     wait_until([&] { return idle(c) || c.async != ncclSuccess; }, c.world && c.world->external());
   } catch (const Error& e) {
@@ -238,7 +243,15 @@ ncclResult_t misuse(Comm* c, ncclResult_t result, const std::string& what) {
   return result;
 }
 
+ncclResult_t now_or_later(const CommPtr& c, std::function<ncclResult_t()> work) {
+  if (c->blocking) return work();
+  c->deferred.push_back(std::move(work));
+  c->polls_left = 1 + int(c->launched % 2);
+  return ncclInProgress;
+}
+
 void progress(Comm& c) {
+  if (c.finalized && c.setup) poll_one();  // nobody else may be waiting for the device
   if (c.setup && c.setup()) c.setup = nullptr;
   if (c.setup || c.deferred.empty() || --c.polls_left >= 0) return;
   const auto work = std::move(c.deferred.front());
@@ -247,7 +260,8 @@ void progress(Comm& c) {
 }
 
 ncclResult_t ready_for_calls(const CommPtr& c) {
-  if (c->destroyed) return misuse(c.get(), ncclInvalidArgument, "the communicator was destroyed");
+  if (c->destroyed || c->finalized)
+    return misuse(c.get(), ncclInvalidArgument, "the communicator was finalized or destroyed");
   if (c->setup || !c->deferred.empty())
     return misuse(c.get(), ncclInvalidArgument,
                   "the communicator is used before its previous call has succeeded: ask "
@@ -292,12 +306,14 @@ ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t* out,
 ncclResult_t ncclCommFinalize(ncclComm_t c) {
   const emu::Guard g;
   if (!c) return misuse(nullptr, ncclInvalidArgument, "ncclCommFinalize without a communicator");
-  return emu::nccl::finalize(*c->comm);
+  auto& comm = *c->comm;
+  if (const auto error = ready_for_calls(c->comm)) return error;
+  return emu::nccl::finalize(comm, comm.blocking);
 }
 ncclResult_t ncclCommDestroy(ncclComm_t c) {
   const emu::Guard g;
   if (!c) return ncclSuccess;
-  const auto result = emu::nccl::finalize(*c->comm);
+  const auto result = emu::nccl::finalize(*c->comm, true);
   emu::nccl::leave(*c->comm, emu::nccl::Life::left);
   delete c;
   return result;
@@ -315,7 +331,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t* error) {
   const emu::Guard g;
   if (!c || !error) return misuse(nullptr, ncclInvalidArgument, "no communicator, or no result");
   auto& comm = *c->comm;
-  emu::nccl::progress(comm);
+  try {
+    emu::nccl::progress(comm);
+  } catch (const emu::Error& e) {
+    comm.async = misuse(&comm, ncclInternalError, e.what);
+  }
   const bool busy = comm.setup || !comm.deferred.empty();
   if (!busy) look_for_lost_peers(comm);
   *error = comm.async != ncclSuccess ? comm.async : busy ? ncclInProgress : ncclSuccess;
