@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <thread>
 
 namespace cohort {
@@ -51,17 +52,53 @@ void declare_serving(CLI::App& app, UpOptions& o) {
 }
 
 void declare_arithmetic(CLI::App& app, UpOptions& o) {
-  app.add_option("--activations", o.activations,
-                 "int8 (fast) or f32 (exact and slow, keeps the KV cache in f32 too)")
-      ->check(CLI::IsMember({"int8", "f32"}))
+  app.add_option(
+         "--activations", o.activations,
+         "What quantised weights are multiplied by. CPU: int8 (auto) or f32 (exact and slow, "
+         "keeps the KV cache in f32 too); GPU: --dtype (auto) or int8")
+      ->check(CLI::IsMember({"auto", "int8", "f32"}))
       ->capture_default_str();
-  app.add_option("--kv-dtype", o.kv_dtype, "Type of the KV cache: f16, bf16 or f32")
-      ->check(CLI::IsMember({"f16", "bf16", "f32"}))
+  app.add_option(
+         "--kv-dtype", o.kv_dtype,
+         "Type of the KV cache. CPU: f16 (auto), bf16 or f32; GPU: that of --dtype (auto) or "
+         "f8_e4m3")
+      ->check(CLI::IsMember({"auto", "f16", "bf16", "f32", "f8_e4m3"}))
       ->capture_default_str();
   app.add_option("--isa", o.isa,
                  "Instruction set of the kernels (portable, avx2); all give the same bits");
   app.add_option("--log-level", o.log_level, "debug, info, warning or error")
       ->capture_default_str();
+}
+
+void declare_gpu(CLI::App& app, UpOptions& o) {
+  app.add_option("--device", o.device,
+                 "cpu, cuda (each rank a GPU of its own) or cuda:N (all ranks on GPU N)")
+      ->capture_default_str();
+  app.add_option(
+         "--dtype", o.dtype,
+         "What a GPU computes in: auto (bf16 or f16, as the checkpoint is), bf16, f16 or f32")
+      ->check(CLI::IsMember({"auto", "bf16", "f16", "f32"}))
+      ->capture_default_str();
+  app.add_flag(
+      "--deterministic", o.deterministic,
+      "GPU: every sum in one order for any batch and layout, as always on the CPU; slower");
+  app.add_option("--graphs", o.graphs, "GPU: capture decode steps and replay them")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str();
+}
+
+// Replicas of one host take its GPUs one after the other: those that the caller left visible, or
+// all.
+std::string visible_gpus(const UpOptions& o, int replica) {
+  std::vector<std::string> gpus;
+  if (const char* given = std::getenv("CUDA_VISIBLE_DEVICES"))
+    for (const std::string& gpu : CLI::detail::split(given, ',')) gpus.push_back(gpu);
+  std::string visible;
+  for (int i = replica * o.ranks(); i < (replica + 1) * o.ranks(); i++) {
+    if (!gpus.empty() && size_t(i) >= gpus.size()) break;  // the worker says that there are too few
+    visible += (visible.empty() ? "" : ",") + (gpus.empty() ? std::to_string(i) : gpus[size_t(i)]);
+  }
+  return visible;
 }
 
 int threads_per_rank(const UpOptions& o) {
@@ -108,6 +145,7 @@ void declare_up_options(CLI::App& app, UpOptions& options) {
   declare_shape(app, options);
   declare_serving(app, options);
   declare_arithmetic(app, options);
+  declare_gpu(app, options);
 }
 
 Command coordinator_command(const UpOptions& o, const std::string& folder,
@@ -165,9 +203,16 @@ Command replica_command(const UpOptions& o, const std::string& folder, const std
   if (o.max_batch > 0) add({"--max-batch", std::to_string(o.max_batch)});
   if (o.chunk > 0) add({"--chunk", std::to_string(o.chunk)});
   if (!o.isa.empty()) add({"--isa", o.isa});
+  if (o.device != "cpu") {
+    add({"--device", o.device, "--dtype", o.dtype, "--graphs", o.graphs});
+    if (o.deterministic) add({"--deterministic"});
+    if (o.device == "cuda")
+      command.environment.push_back({"CUDA_VISIBLE_DEVICES", visible_gpus(o, replica)});
+  }
   if (geteuid() == 0)  // OpenMPI refuses root unless told twice
-    command.environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-                           {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};
+    command.environment.insert(
+        command.environment.end(),
+        {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
   return command;
 }
 

@@ -18,7 +18,9 @@ struct UpOptions {
   std::string shares;
   int threads = 0;  // per rank; 0: the cores divided by all ranks
   std::string http = "127.0.0.1:8000", grpc = "127.0.0.1:9000";
-  std::string activations = "int8", kv_dtype = "f16", communicator = "auto";
+  std::string activations = "auto", kv_dtype = "auto", communicator = "auto";
+  std::string device = "cpu", dtype = "auto", graphs = "on";
+  bool deterministic = false;
   int context = 0;  // 0: the model's, at most 8192
   std::string kv_memory;
   int max_batch = 0, chunk = 0;  // 0: the worker's default

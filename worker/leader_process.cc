@@ -21,15 +21,14 @@ uint64_t random_epoch() {
 }
 
 std::string device_name(const ReplicaOptions& options) {
+  if (options.gpu.device == DeviceKind::cuda) return "cuda";
   return concat("cpu ", name(options.isa), ", ", options.threads,
                 options.threads == 1 ? " thread" : " threads");
 }
 
 // What two replicas of a deployment must have in common to give the same tokens.
-std::string arithmetic_fingerprint(const Rank& rank, const ReplicaOptions& options) {
-  const bool exact = options.activations == ActivationMode::f32;
-  return concat(rank.fingerprint(), exact ? ", f32 activations" : ", int8 activations", ", KV ",
-                name(exact ? DType::f32 : options.kv_dtype));
+std::string arithmetic_fingerprint(const Rank& rank) {
+  return concat(rank.fingerprint(), ", ", rank.arithmetic());
 }
 
 void print_line(const std::string& line) { std::cout << line << std::endl; }
@@ -64,7 +63,7 @@ Status serve(const BatchLoop& loop, const RankGroup& group, const Session& sessi
 ReplicaDescription describe(const Rank& rank, const WorkerOptions& options, uint64_t epoch) {
   return {.name = options.name,
           .epoch = epoch,
-          .model_fingerprint = arithmetic_fingerprint(rank, options.replica),
+          .model_fingerprint = arithmetic_fingerprint(rank),
           .model_path = options.replica.model,
           .tp = options.replica.layout.tp,
           .pp = options.replica.layout.pp,

@@ -38,6 +38,8 @@ class Rank {
   int rank() const { return rank_; }
   const std::string& host() const { return host_; }
   const std::string& fingerprint() const { return fingerprint_; }  // of the checkpoint
+  // "int8 activations, KV f16": what decides results beside the checkpoint.
+  const std::string& arithmetic() const { return arithmetic_; }
   int64_t weight_bytes() const { return weights_->packed_bytes(); }
   Duration step_timeout() const { return step_timeout_; }
 
@@ -65,7 +67,7 @@ class Rank {
   Rank() : mesh_(1, 1) {}
 
   ModelConfig config_;
-  std::string fingerprint_, host_;
+  std::string fingerprint_, arithmetic_, host_;
   Mesh mesh_;
   int rank_ = 0;
   StepLimits limits_;

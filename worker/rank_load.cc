@@ -108,6 +108,7 @@ class RankLoader {
     COHORT_ASSIGN_OR_RETURN(rank_->partition_, partition(shape_of(checkpoint_), layout));
     rank_->config_ = checkpoint_.config();
     rank_->fingerprint_ = checkpoint_.fingerprint();
+    rank_->arithmetic_ = arithmetic();
     rank_->host_ = world_.host();
     rank_->mesh_ = Mesh(layout.tp, layout.pp);
     rank_->rank_ = world_.rank();
@@ -132,20 +133,25 @@ class RankLoader {
       options_.activations = ActivationMode::f32;
   }
 
+  std::string arithmetic() const {
+    const GpuOptions& g = options_.gpu;
+    const char* mode = options_.activations == ActivationMode::f32    ? "f32 activations"
+                       : options_.activations == ActivationMode::int8 ? "int8 activations"
+                                                                      : "weights widened";
+    const std::string on =
+        gpu() ? concat("on GPUs in ", name(g.dtype), g.deterministic ? ", deterministic" : "", ", ")
+              : "";
+    return concat(on, mode, ", KV ", name(kv_dtype()));
+  }
+
   // The text that must be the same on all ranks.
   std::string identity() const {
     const StepLimits& l = rank_->limits_;
     std::string stages;
     for (const UnitRange& range : rank_->partition_.layers) stages += concat(" ", range.end);
-    const GpuOptions& g = options_.gpu;
-    const std::string device =
-        gpu() ? concat("GPU ", name(g.dtype), g.deterministic ? " deterministic" : "",
-                       g.graphs ? " graphs" : "")
-              : "CPU";
     return concat("model ", rank_->fingerprint_, ", ", to_string(options_.layout), " stages",
-                  stages, ", ", device, ", activations ", int(options_.activations), ", KV ",
-                  name(kv_dtype()), ", slots ", l.max_slots, ", rows ", l.max_rows, ", context ",
-                  l.max_context);
+                  stages, ", ", rank_->arithmetic_, options_.gpu.graphs ? "" : ", no graphs",
+                  ", slots ", l.max_slots, ", rows ", l.max_rows, ", context ", l.max_context);
   }
 
   Status meet() {
