@@ -16,12 +16,14 @@ endif()
 
 # What code of the CUDA backend links: runtime, cuBLASLt and NCCL, or what takes their place.
 if(COHORT_CUDA STREQUAL "real")
-  # CMake 3.25 ignores CMAKE_CUDA_STANDARD 20.
-  set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} -std=c++20 -Xptxas -v")
+  set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} -Xptxas -v")
   set(CMAKE_CUDA_ARCHITECTURES "${COHORT_CUDA_ARCHITECTURES}")
   # Else the static runtime is linked beside the shared one.
   set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
   enable_language(CUDA)
+  # CMake 3.25 does not know that nvcc does.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
   add_library(cohort_cuda_api INTERFACE)
   target_include_directories(cohort_cuda_api SYSTEM INTERFACE ${NCCL_INCLUDE_DIR})

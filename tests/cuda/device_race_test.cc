@@ -22,8 +22,8 @@ struct Outcome {
 
 Outcome run(const std::string& kernel, const std::string& variant) {
   const std::string command = "TSAN_OPTIONS='exitcode=" + std::to_string(kRaceStatus) +
-                              " halt_on_error=1' '" RACE_PROGRAM "' " + kernel + " " + variant +
-                              " 2>&1";
+                              " halt_on_error=1 atexit_sleep_ms=0' '" RACE_PROGRAM "' " + kernel +
+                              " " + variant + " 2>&1";
   Outcome outcome{-1, ""};
   std::FILE* pipe = popen(command.c_str(), "r");
   if (!pipe) return outcome;
