@@ -155,35 +155,29 @@ GPU_FN void sum_unit(const QuantProduct& p, std::int64_t panel, std::int64_t fir
   const int lane = threadIdx.x % 32, group = threadIdx.x / 32 / kTilePanels;
   const std::int64_t records = p.unit_columns / 32, steps = (records + 1) / 2;
   const std::int64_t begin = first_record * 32, end = begin + p.unit_columns;
-  QuantRecord<Kind> record[2];
-  const auto load = [&](std::int64_t step) {
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-      load_record(p.w, record_at(p.w, panel, first_record + least(step * 2 + h, records - 1)), lane,
-                  record[h]);
+  const auto fetch = [&](std::int64_t step) {
+    if (step < steps)
+      fetch_tokens<T>(p, first_token, begin + step * kStageColumns, end,
+                      shared + step % kStages * kStageBytes);
+    gpu::cp_async_commit();  // an empty group where there is nothing left
   };
-  for (int s = 0; s < kStages - 1; s++) {
-    fetch_tokens<T>(p, first_token, begin + s * kStageColumns, end, shared + s * kStageBytes);
-    gpu::cp_async_commit();
-  }
-  load(0);
+  for (int s = 0; s < kStages - 1; s++) fetch(s);
+  QuantRecord<Kind> next;
+  load_record(p.w, record_at(p.w, panel, first_record), lane, next);
   for (std::int64_t step = 0; step < steps; step++) {
     gpu::cp_async_wait<kStages - 2>();
     __syncthreads();
-    const std::int64_t next = step + kStages - 1;
-    fetch_tokens<T>(p, first_token, begin + next * kStageColumns, end,
-                    shared + next % kStages * kStageBytes);
-    gpu::cp_async_commit();
-    const QuantRecord<Kind> now[2] = {record[0], record[1]};
-    if (step + 1 < steps) load(step + 1);
+    fetch(step + kStages - 1);
     const unsigned char* stage =
         shared + step % kStages * kStageBytes + group * kWarpTokens * kStageStride;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       const std::int64_t b = step * 2 + h;
       if (b >= records) break;
+      const QuantRecord<Kind> now = next;
+      load_record(p.w, record_at(p.w, panel, first_record + least(b + 1, records - 1)), lane, next);
       while (b == slice_begin(records, sums.at + 1)) sums.close();
-      add_staged<T, Kind>(now[h], stage, h, p.w.offset, lane, sums);
+      add_staged<T, Kind>(now, stage, h, p.w.offset, lane, sums);
     }
   }
   while (sums.at < kSlices) sums.close();
