@@ -34,7 +34,8 @@ struct alignas(16) AttentionWork {
 };
 inline constexpr int kWorkInts = sizeof(AttentionWork) / sizeof(int32_t);
 
-// Floats of a partial row: sums over keys [dim], largest score, sum of weights, padding.
-constexpr int64_t partial_stride(int dim) { return dim + 4; }
+// Floats of a partial row: sums over keys [dim], largest score, sum of weights, padding to 16
+// bytes.
+inline constexpr int kPartialExtra = 4;
 
 }  // namespace cohort::cuda

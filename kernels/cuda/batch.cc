@@ -14,9 +14,9 @@ namespace {
 
 // Enough items to keep every multiprocessor of a large GPU busy to the end of a step.
 constexpr int64_t kTargetItems = 1024;
-// Partial results that a workspace has room for whatever the limits: 35 MB at dim 128. Longer
+// Partial results that a workspace has room for whatever the limits: 69 MB at dim 128. Longer
 // sequences than these suffice for are computed by fewer items, with the same result.
-constexpr int64_t kPartialRows = 65536;
+constexpr int64_t kPartialRows = 131072;
 
 int64_t blocks_of(int64_t positions) { return (positions + kBlockTokens - 1) / kBlockTokens; }
 int64_t splits_of(int64_t positions) { return (positions + kSplitKeys - 1) / kSplitKeys; }
@@ -149,7 +149,7 @@ size_t BatchArrays::bytes() const {
 }
 
 size_t BatchArrays::workspace_bytes() const {
-  return size_t(Layout(geometry_, limits_).partial_rows * partial_stride(geometry_.dim)) *
+  return size_t(Layout(geometry_, limits_).partial_rows * (geometry_.dim + kPartialExtra)) *
          sizeof(float);
 }
 

@@ -17,7 +17,7 @@
 
 namespace cohort::cuda {
 
-inline constexpr int kSplitKeys = 256;
+inline constexpr int kSplitKeys = 128;
 
 // Device addresses; passed to kernels by value.
 struct DeviceBatch {
