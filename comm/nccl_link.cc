@@ -33,6 +33,7 @@ Status NcclLink::start(const ncclUniqueId& id, int rank, int size, Duration pati
     config.blocking = 0;
     config.commName = name_.c_str();
     const ncclResult_t result = ncclCommInitRankConfig(&comm_, size, id, rank, &config);
+    taken_ = result != ncclInProgress;
     COHORT_RETURN_IF_ERROR(nccl_status(result, "ncclCommInitRankConfig", comm_));
   }
   return wait_until_taken("ncclCommInitRankConfig", patience);
@@ -43,7 +44,9 @@ Status NcclLink::call(const char* call, Duration patience,
   {
     const std::lock_guard lock(mutex_);
     if (!aborted_.ok()) return aborted_;
+    if (!taken_) return failed_precondition(concat(call, ": an earlier call has not ended"));
     const ncclResult_t result = make(comm_);
+    taken_ = result != ncclInProgress;
     if (result == ncclSuccess) return {};
     COHORT_RETURN_IF_ERROR(nccl_status(result, call, comm_));
   }
@@ -61,7 +64,8 @@ Status NcclLink::wait_until_taken(const char* call, Duration patience) {
       const ncclResult_t result = ncclCommGetAsyncError(comm_, &state);
       COHORT_RETURN_IF_ERROR(nccl_status(result, "ncclCommGetAsyncError", comm_));
       COHORT_RETURN_IF_ERROR(nccl_status(state, call, comm_));
-      if (state == ncclSuccess) return {};
+      taken_ = state == ncclSuccess;
+      if (taken_) return {};
     }
     if (waited >= patience)
       return deadline_exceeded(

@@ -8,6 +8,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -37,6 +38,7 @@ class NcclLink {
   const std::string name_;
   mutable std::mutex mutex_;
   ncclComm_t comm_ = nullptr;  // null: not started, or aborted
+  bool taken_ = true;          // the latest call was; else NCCL allows no other
   Status aborted_;
 };
 
