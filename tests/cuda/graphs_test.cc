@@ -246,6 +246,23 @@ TEST_F(GraphsTest, CaptureModes) {
   EXPECT_TRUE(reported("cudaMalloc while a stream is being captured"));
 }
 
+// PG "Implicit Synchronization": cudaFree waits for the device, which a capture forbids. The memory
+// stays allocated.
+TEST_F(GraphsTest, FreeingDuringACapture) {
+  void *x = nullptr, *host = nullptr;
+  ASSERT_EQ(cudaMalloc(&x, 4), cudaSuccess);
+  ASSERT_EQ(cudaMallocHost(&host, 4), cudaSuccess);
+  begin();
+  EXPECT_EQ(cudaFree(x), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(end(), cudaErrorStreamCaptureInvalidated);
+  begin();
+  EXPECT_EQ(cudaFreeHost(host), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(end(), cudaErrorStreamCaptureInvalidated);
+  EXPECT_EQ(cudaFree(x), cudaSuccess);
+  EXPECT_EQ(cudaFreeHost(host), cudaSuccess);
+  EXPECT_TRUE(reported("cudaFree while a stream is being captured"));
+}
+
 // PG "Prohibited and Unhandled Operations": no wait for work outside of the capture, no merge of
 // two captures; an event of a capture means nothing after it.
 TEST_F(GraphsTest, CapturesAreIsolated) {

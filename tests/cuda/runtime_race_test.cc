@@ -6,12 +6,13 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include "tests/cuda/runtime_fixture.h"
 
 namespace cohort::test {
 namespace {
-enum class Mistake { none, no_edge_between_streams, pinned_reused, no_edge_in_graph };
+enum class Mistake { none, no_edge_between_streams, pinned_reused, read_early, no_edge_in_graph };
 
 void increment(void* p) { ++*static_cast<int*>(p); }
 void check(cudaError_t e) {
@@ -34,6 +35,7 @@ void across_streams(Mistake mistake) {
   if (mistake != Mistake::no_edge_between_streams) order(a, b);
   check(cudaLaunchHostFunc(b, increment, x));
   check(cudaMemcpyAsync(out, x, 4, cudaMemcpyDeviceToHost, b));
+  if (mistake == Mistake::read_early) std::fprintf(stderr, "%d\n", out[0]);
   check(cudaStreamSynchronize(b));
   if (out[0] < 2) std::abort();
   in[0] = 3;  // free again: b has waited for the copy
@@ -61,11 +63,29 @@ void in_graph(Mistake mistake) {
   check(cudaGraphDestroy(graph));
 }
 
+// One host thread enqueues, another one waits and runs what the first one left.
+void across_host_threads() {
+  emu::set_host_threads(0);
+  Stream a, b;
+  Pinned<int> out(1);
+  OnDevice<int> x(1);
+  std::thread([&] {
+    check(cudaMemsetAsync(x, 0, 4, a));
+    check(cudaLaunchHostFunc(a, increment, x));
+    order(a, b);
+  }).join();
+  check(cudaMemcpyAsync(out, x, 4, cudaMemcpyDeviceToHost, b));
+  while (cudaStreamQuery(b) == cudaErrorNotReady) {
+  }
+  if (out[0] != 1) std::abort();
+}
+
 [[noreturn]] void run_program(Mistake mistake) {
   across_streams(mistake);
   in_graph(mistake);
+  across_host_threads();
   std::fprintf(stderr, "no report\n");
-  std::_Exit(0);
+  std::exit(0);
 }
 
 class RuntimeRaceTest : public ::testing::TestWithParam<Mistake> {};
@@ -80,6 +100,7 @@ TEST_P(RuntimeRaceTest, OnlyMistakesAreReported) {
 
 INSTANTIATE_TEST_SUITE_P(Mistakes, RuntimeRaceTest,
                          ::testing::Values(Mistake::none, Mistake::no_edge_between_streams,
-                                           Mistake::pinned_reused, Mistake::no_edge_in_graph));
+                                           Mistake::pinned_reused, Mistake::read_early,
+                                           Mistake::no_edge_in_graph));
 }  // namespace
 }  // namespace cohort::test

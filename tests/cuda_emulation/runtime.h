@@ -40,8 +40,9 @@ void host_thread_done();  // each such thread says when it ends, so that a rank 
 // How long host threads may wait or poll without any work being run or enqueued. 60 s unless set.
 void set_stall_limit(std::chrono::milliseconds limit);
 
-// Fault injection. The call of `api` after `skip` more of them fails with `error` (a cudaError_t,
-// or what the fake that owns the function returns), in whichever thread.
+// Fault injection. The call of `api` (a function, or "kernel launch") after `skip` more of them
+// fails with `error` (a cudaError_t, or what the fake that owns the function returns), in whichever
+// thread.
 void fail_next(const std::string& api, int error, int skip = 0);
 int take_fault(const char* api);  // 0: this call shall work
 // From now on every call for the device returns `error`; its work never runs.
