@@ -64,9 +64,14 @@ GPU_FN void integer_products(const std::uint32_t (&a)[4], const std::uint32_t (&
   }
 }
 
-template <class Kind, int N>
-GPU_FN void add_int8(const QuantRecord<Kind>& r, const Int8Tokens<N>& x, int offset,
-                     QuantSums<N>& sums) {
+// What a record adds to the sums of a warp, as terms of their chains: calls each(tile, token tile,
+// element of operand D, term, a, b) for sum = fma(a, b, sum), the terms of a sum in order.
+template <class Kind>
+constexpr int kTerms = Kind::kScales + (Kind::kMinimum ? 1 : 0);
+
+template <class Kind, int N, class Each>
+GPU_FN void int8_terms(const QuantRecord<Kind>& r, const Int8Tokens<N>& x, int offset,
+                       const Each& each) {
 #pragma unroll
   for (int tile = 0; tile < 2; tile++) {
     std::uint32_t a[4];
@@ -78,41 +83,37 @@ GPU_FN void add_int8(const QuantRecord<Kind>& r, const Int8Tokens<N>& x, int off
       integer_products<Kind>(a, x.q[i], dots);
 #pragma unroll
       for (int j = 0; j < 4; j++) {
-        float& sum = sums[tile][i][j];
         const int row = tile * 2 + j / 2;
 #pragma unroll
         for (int s = 0; s < Kind::kScales; s++)
-          sum =
-              __fmaf_rn(__fmul_rn(r.scale[row][s], x.d[i][j % 2]), __int2float_rn(dots[s][j]), sum);
-        if constexpr (Kind::kMinimum) sum = __fmaf_rn(r.minimum[row], x.s[i][j % 2], sum);
+          each(tile, i, j, s, __fmul_rn(r.scale[row][s], x.d[i][j % 2]),
+               __int2float_rn(dots[s][j]));
+        if constexpr (Kind::kMinimum)
+          each(tile, i, j, Kind::kScales, r.minimum[row], x.s[i][j % 2]);
       }
     }
   }
 }
 
-// Grid (panels / 4, tokens / 8 N, units). The next record is on its way while one is multiplied.
+// ---- many rows: a warp for a panel and 8 N tokens; grid (panels / 4, tokens / 8 N, units) ----
+
 template <class T, class Kind, int N>
-__global__ void __launch_bounds__(32 * kWarps) int8_kernel(QuantProduct p, Int8Rows x) {
+__global__ void __launch_bounds__(32 * kWarps) many_kernel(QuantProduct p, Int8Rows x) {
   const int lane = threadIdx.x % 32;
   const std::int64_t panel = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (panel * kQuantPanel >= p.n) return;
   const std::int64_t first = std::int64_t{blockIdx.y} * (8 * N), unit = blockIdx.z;
   const std::int64_t records = p.unit_columns / 32, begin = unit * records;
   const TokenPlaces<N> places = token_places<N>(p, first, lane);
-  constexpr int kAhead = N == 1 ? 4 : 1;
   float sums[2][N][4] = {};
-  for (std::int64_t b = 0; b < records; b += kAhead) {
-    QuantRecord<Kind> record[kAhead];
-    Int8Tokens<N> tokens[kAhead];
-#pragma unroll
-    for (int u = 0; u < kAhead; u++) {
-      const std::int64_t at = begin + (b + u < records ? b + u : records - 1);
-      load_record(p.w, record_at(p.w, panel, at), lane, record[u]);
-      load_int8<Kind, N>(p, x, places, at, tokens[u]);
-    }
-#pragma unroll
-    for (int u = 0; u < kAhead; u++)
-      if (b + u < records) add_int8<Kind, N>(record[u], tokens[u], p.w.offset, sums);
+  for (std::int64_t b = begin; b < begin + records; b++) {
+    QuantRecord<Kind> record;
+    Int8Tokens<N> tokens;
+    load_record(p.w, record_at(p.w, panel, b), lane, record);
+    load_int8<Kind, N>(p, x, places, b, tokens);
+    int8_terms(record, tokens, p.w.offset, [&](int tile, int i, int j, int, float s, float q) {
+      sums[tile][i][j] = __fmaf_rn(s, q, sums[tile][i][j]);
+    });
   }
 #pragma unroll
   for (int tile = 0; tile < 2; tile++)
@@ -124,20 +125,62 @@ __global__ void __launch_bounds__(32 * kWarps) int8_kernel(QuantProduct p, Int8R
                       panel * kQuantPanel + result_row(lane, tile, j), sums[tile][i][j]);
 }
 
-template <class T, int N>
-cudaError_t launch_tiles(const QuantProduct& p, const Int8Rows& x, cudaStream_t stream) {
-  return with_kind(p.w, [&](auto kind) {
-    const std::int64_t rows = kWarps * kQuantPanel, tokens = 8 * N;
-    const dim3 grid(static_cast<unsigned>((p.n + rows - 1) / rows),
-                    static_cast<unsigned>((p.rows + tokens - 1) / tokens),
-                    static_cast<unsigned>(p.units));
-    return gpu::launch(int8_kernel<T, decltype(kind), N>, grid, dim3(32 * kWarps), 0, stream, p, x);
-  });
+// ---- few rows: 8 warps for a panel and 8 tokens; grid (panels, tokens / 8, units) ----
+// The warps multiply a record each. One thread per sum then adds their terms, record by record: the
+// chain is the same, and only its integers were made side by side.
+
+constexpr int kRound = 8;  // records, and warps
+
+template <class T, class Kind>
+__global__ void __launch_bounds__(32 * kRound) few_kernel(QuantProduct p, Int8Rows x) {
+  GPU_SHARED(float2, terms, [kRound][kTerms<Kind>][256]);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, thread = threadIdx.x;
+  const std::int64_t panel = blockIdx.x, first = std::int64_t{blockIdx.y} * 8, unit = blockIdx.z;
+  const std::int64_t records = p.unit_columns / 32, begin = unit * records;
+  const TokenPlaces<1> places = token_places<1>(p, first, lane);
+  QuantRecord<Kind> record;
+  Int8Tokens<1> tokens;
+  const auto load = [&](std::int64_t b) {
+    const std::int64_t at = begin + (b < records ? b : records - 1);
+    load_record(p.w, record_at(p.w, panel, at), lane, record);
+    load_int8<Kind, 1>(p, x, places, at, tokens);
+  };
+  load(warp);
+  float sum = 0.0f;
+  for (std::int64_t b = 0; b < records; b += kRound) {
+    int8_terms(record, tokens, p.w.offset, [&](int tile, int, int j, int term, float s, float q) {
+      terms[warp][term][(tile * 4 + j) * 32 + lane] = make_float2(s, q);
+    });
+    load(b + kRound + warp);
+    __syncthreads();
+#pragma unroll
+    for (int u = 0; u < kRound; u++)
+#pragma unroll
+      for (int term = 0; term < kTerms<Kind>; term++) {
+        const float2 t = terms[u][term][thread];
+        if (b + u < records) sum = __fmaf_rn(t.x, t.y, sum);
+      }
+    __syncthreads();
+  }
+  put_result<T>(p, unit, first + result_token(lane, 0, warp % 4),
+                panel * kQuantPanel + result_row(lane, warp / 4, warp % 4), sum);
 }
+
+constexpr int kManyTiles = 4;  // of 8 tokens
 
 template <class T>
 cudaError_t launch(const QuantProduct& p, const Int8Rows& x, cudaStream_t stream) {
-  return p.rows <= 8 ? launch_tiles<T, 1>(p, x, stream) : launch_tiles<T, 4>(p, x, stream);
+  return with_kind(p.w, [&](auto kind) {
+    using Kind = decltype(kind);
+    const bool few = p.rows <= kFewRows;
+    const std::int64_t rows = few ? kQuantPanel : kWarps * kQuantPanel;
+    const std::int64_t tokens = few ? 8 : 8 * kManyTiles;
+    const dim3 grid(static_cast<unsigned>((p.n + rows - 1) / rows),
+                    static_cast<unsigned>((p.rows + tokens - 1) / tokens),
+                    static_cast<unsigned>(p.units));
+    if (few) return gpu::launch(few_kernel<T, Kind>, grid, dim3(32 * kRound), 0, stream, p, x);
+    return gpu::launch(many_kernel<T, Kind, kManyTiles>, grid, dim3(32 * kWarps), 0, stream, p, x);
+  });
 }
 
 }  // namespace
