@@ -223,7 +223,7 @@ bool idle(const Comm& c) {
 // communicator is asked for its state meanwhile.
 ncclResult_t finalize(Comm& c, bool blocking) {
   c.finalized = true;
-  if (!blocking && !idle(c) && c.async == ncclSuccess) {
+  if (!blocking && c.async == ncclSuccess) {
     c.setup = [&c] { return idle(c); };
     return ncclInProgress;
   }
