@@ -44,13 +44,167 @@ TEST_F(AttentionTest, IsCloseToDoublePrecision) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(describe(c.g, c.activations));
     AttentionWorld w = world(c, {1, 40, 300, 131});
-    // A decode step of each kind, chunks that begin and end anywhere, a whole prompt.
+    // Steps of one row, a chunk that begins and ends anywhere, padding before and after.
     w.step({{0, 0, 1}, {2, 299, 1}, {1, 17, 23}, {3, 130, 1}}, 1);
     EXPECT_LE(w.error(0, 0), 1);
     EXPECT_LE(w.error(1, 17), 1);
     EXPECT_LE(w.error(1, 39), 1);
     EXPECT_LE(w.error(2, 299), 1);
     EXPECT_LE(w.error(3, 130), 1);
+  }
+}
+
+// One of each kernel and way to bring keys to shared memory, with groups that divide no tile.
+const std::vector<Case>& kernels() {
+  constexpr DType f32 = DType::f32, f16 = DType::f16, bf16 = DType::bf16, f8 = DType::f8_e4m3;
+  static const std::vector<Case> all = {{{9, 3, 64, f16}, f16}, {{4, 2, 120, bf16}, bf16},
+                                        {{7, 1, 40, f8}, bf16}, {{3, 1, 136, f16}, f16},
+                                        {{2, 1, 192, f8}, f16}, {{6, 2, 16, f32}, f32}};
+  return all;
+}
+
+TEST_F(AttentionTest, EveryWayToComputeARowGivesTheSameBits) {
+  for (const Case& c : kernels()) {
+    SCOPED_TRACE(describe(c.g, c.activations));
+    AttentionWorld w = world(c, {270, 33});
+    w.step({{0, 0, 270}, {1, 0, 33}});
+    const auto whole = w.results();
+    for (int position : {0, 100, 128, 269}) EXPECT_LE(w.error(0, position), 1);
+    w.forget();
+    // Alone and in chunks.
+    for (const auto& [start, end] : {std::pair{0, 1}, {1, 60}, {60, 127}, {127, 131}, {131, 270}})
+      w.step({{0, start, end - start}});
+    EXPECT_EQ(w.results()[0], whole[0]);
+    // Position by position, in company.
+    for (int position : {0, 1, 32, 127, 128, 255, 256, 269}) {
+      w.step({{1, 3, 9}, {0, position, 1}}, 2);
+      EXPECT_EQ(w.results()[0][size_t(position)], whole[0][size_t(position)]) << position;
+    }
+    for (size_t position = 3; position < 12; position++)
+      EXPECT_EQ(w.results()[1][position], whole[1][position]) << position;
+  }
+}
+
+TEST_F(AttentionTest, ItemsOfManySplitsGiveTheBitsOfSingleOnes) {
+  // So much work that items have two splits, and sequences of two are not cut.
+  for (const Case& c :
+       {Case{{64, 64, 16, DType::f16}, DType::f16}, Case{{64, 64, 8, DType::f32}, DType::f32}}) {
+    SCOPED_TRACE(describe(c.g, c.activations));
+    AttentionWorld w = world(c, {1300, 1290, 1281, 200, 250});
+    w.step({{0, 1299, 1}, {1, 1289, 1}, {2, 1280, 1}, {3, 199, 1}, {4, 200, 40}});
+    const auto together = w.results();
+    EXPECT_LE(w.error(0, 1299), 1);
+    EXPECT_LE(w.error(3, 199), 1);
+    EXPECT_LE(w.error(4, 239), 1);
+    w.forget();
+    w.step({{0, 1299, 1}});
+    w.step({{3, 199, 1}});
+    w.step({{4, 200, 40}});
+    for (size_t s : {0, 3, 4}) EXPECT_EQ(w.results()[s], together[s]) << s;
+  }
+}
+
+TEST_F(AttentionTest, OrderOfThreadsDoesNotMatter) {
+  for (const Case& c : kernels()) {
+    SCOPED_TRACE(describe(c.g, c.activations));
+    std::vector<std::vector<std::vector<std::byte>>> first;
+    for (const emu::Order order : {emu::Order::forward, emu::Order::reverse, emu::Order::random}) {
+      emu::options().order = order;
+      AttentionWorld w = world(c, {150, 20, 140});
+      w.step({{0, 149, 1}, {1, 0, 20}, {2, 110, 30}});
+      if (first.empty()) first = w.results();
+      EXPECT_EQ(w.results(), first);
+    }
+  }
+}
+
+// Elements [kv head][dim] of one position become NaN.
+void poison(AttentionWorld& w, std::vector<std::byte>& plane, int position, int kv_head,
+            const KvGeometry& g) {
+  const size_t row = size_t(bytes_of(g.dtype, g.dim));
+  const size_t at = (size_t(position) * size_t(g.kv_heads) + size_t(kv_head)) * row;
+  std::fill_n(plane.begin() + ptrdiff_t(at), row, std::byte(0xff));
+  w.forget();
+}
+
+TEST_F(AttentionTest, NanStaysInTheRowsAndHeadsThatSeeIt) {
+  for (const Case& c : kernels()) {
+    if (c.g.kv_heads < 2) continue;
+    SCOPED_TRACE(describe(c.g, c.activations));
+    AttentionWorld w = world(c, {40, 40});
+    const std::vector<AttentionPart> parts = {{0, 0, 40}, {1, 0, 40}};
+    w.step(parts);
+    const auto clean = w.results();
+    poison(w, w.sequences[0].k, 17, 1, c.g);
+    w.step(parts);
+    const auto dirty = w.results();
+    EXPECT_EQ(dirty[1], clean[1]);
+    const size_t own = w.row_width() / size_t(c.g.kv_heads);  // bytes of a KV head's group
+    for (size_t position = 0; position < 40; position++) {
+      const std::vector<std::byte>&now = dirty[0][position], &then = clean[0][position];
+      // Heads of other KV heads, and earlier rows, are what they were.
+      EXPECT_TRUE(std::equal(now.begin(), now.begin() + ptrdiff_t(own), then.begin()));
+      EXPECT_TRUE(std::equal(now.begin() + ptrdiff_t(2 * own), now.end(),
+                             then.begin() + ptrdiff_t(2 * own)));
+      if (position < 17) {
+        EXPECT_EQ(now, then);
+        continue;
+      }
+      const std::vector<float> values =
+          decode(c.activations, {now.begin() + ptrdiff_t(own), now.begin() + ptrdiff_t(2 * own)});
+      EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float x) { return std::isnan(x); }))
+          << position;
+    }
+  }
+}
+
+TEST_F(AttentionTest, NanValuesStayInTheirSequence) {
+  for (const Case& c : kernels()) {
+    SCOPED_TRACE(describe(c.g, c.activations));
+    AttentionWorld w = world(c, {40, 40});
+    const std::vector<AttentionPart> parts = {{0, 30, 1}, {1, 0, 40}};
+    w.step(parts);
+    const auto clean = w.results();
+    poison(w, w.sequences[0].v, 29, 0, c.g);
+    poison(w, w.sequences[0].v, 31, 0, c.g);  // behind the row
+    w.step(parts);
+    EXPECT_EQ(w.results()[1], clean[1]);
+    const std::vector<float> row = decode(c.activations, w.results()[0][30]);
+    for (int d = 0; d < c.g.dim; d++) EXPECT_TRUE(std::isnan(row[size_t(d)]));
+  }
+}
+
+TEST_F(AttentionTest, ACapturedStepReplaysWithOtherBatches) {
+  for (const Case& c : kernels()) {
+    SCOPED_TRACE(describe(c.g, c.activations));
+    AttentionWorld w = world(c, {300, 150, 90});
+    const std::vector<Parts> batches = {
+        {{0, 5, 1}, {1, 7, 1}}, {{0, 299, 1}, {1, 100, 50}, {2, 0, 3}}, {{2, 89, 1}}, {}};
+    w.step(batches[0]);
+    const CudaGraph graph = CudaGraph::capture(w.device(), [&] { w.enqueue(); });
+    for (const Parts& parts : batches) {
+      w.forget();
+      w.step(parts);
+      const auto expected = w.results();
+      w.forget();
+      w.load(parts);
+      graph.launch(w.device().compute());
+      w.fetch();
+      EXPECT_EQ(w.results(), expected);
+    }
+  }
+}
+
+TEST_F(AttentionTest, ReadsSharedMemoryWithoutConflicts) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(describe(c.g, c.activations));
+    AttentionWorld w = world(c, {20, 70});
+    emu::stats() = {};
+    w.step({{0, 19, 1}, {1, 0, 70}});
+    EXPECT_EQ(emu::stats().ldmatrix_conflicts, 0u);
+    const bool tensor = c.g.dim <= 256 && c.activations != DType::f32 &&
+                        (c.g.dtype == c.activations || c.g.dtype == DType::f8_e4m3);
+    EXPECT_EQ(emu::stats().ldmatrix_phases > 0, tensor);
   }
 }
 
