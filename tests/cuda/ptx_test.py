@@ -91,10 +91,16 @@ def readable(mangled):
 
 
 def bodies(ptx):
-    """Mangled name -> PTX of each kernel."""
-    pattern = r"^(?:\.(?:visible|weak) )?\.entry (\w+)\(.*?^}"
-    found = re.finditer(pattern, ptx, re.MULTILINE | re.DOTALL)
-    return {m.group(1): m.group(0) for m in found}
+    """Mangled name -> PTX of each kernel. A function ends where the next one begins: braces at the
+    beginning of a line may be inline assembly's."""
+    head = r"^(?:\.(?:visible|weak|extern) )?\.(entry|func)\b"
+    starts = [(m.start(), m.group(1)) for m in re.finditer(head, ptx, re.MULTILINE)]
+    ends = [start for start, _ in starts[1:]] + [len(ptx)]
+    out = {}
+    for (start, kind), end in zip(starts, ends):
+        if kind == "entry":
+            out[re.search(r"\.entry (\w+)", ptx[start:end]).group(1)] = ptx[start:end]
+    return out
 
 
 def properties(log):
