@@ -116,9 +116,11 @@ __global__ void __launch_bounds__(kThreads)
   if (i >= count) return;
   const UnitRange piece = ranges.piece[blockIdx.y];
   const int size = piece.end - piece.begin;
-  store<kWide>(out + blockIdx.y * count + i,
-               sum_rows<kDepth, kWide>(units + (piece.begin - first_unit) * count + i, count, size,
-                                       CounterMerges{size - 1}));
+  const Elements<kWide> sum = sum_rows<kDepth, kWide>(
+      units + (piece.begin - first_unit) * count + i, count, size, CounterMerges{size - 1});
+  // Written as a multiple of kWide: else nvcc does not see that the store is aligned, and splits
+  // it.
+  store<kWide>(out + (blockIdx.y * (count / kWide) + i / kWide) * kWide, sum);
 }
 
 // The order of additions over a stack: every addition of a plan takes neighbours.
