@@ -66,6 +66,11 @@ TEST_P(DeviceRaceTest, PlantedRaceIsReportedWithBothLines) {
                     HasSubstr(line_of(GetParam().second))));
 }
 
+TEST(DeviceRaceFibersTest, ManyStreamsAreNoTrouble) {
+  const Outcome outcome = run("streams", "right");
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, DeviceRaceTest,
                          testing::Values(Case{"sum", "sum reads", "sum writes"},
                                          Case{"reverse_barrier", "reverse writes", "reverse reads"},

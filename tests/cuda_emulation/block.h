@@ -105,6 +105,7 @@ class Block {
   void finish();
   void take_stats(Stats& sum);
 
+  std::size_t lane_count() const { return lanes_.size(); }
   Lane& lane() { return *lane_; }
   Stats& stats() { return stats_; }
   void* dynamic_shared() { return dynamic_; }

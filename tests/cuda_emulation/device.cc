@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <list>
 #include <map>
 #include <mutex>
 #include <span>
@@ -53,22 +54,73 @@ bool within(dim3 v, dim3 limit) {
   return v.x - 1 < limit.x && v.y - 1 < limit.y && v.z - 1 < limit.z;
 }
 
-// Race checks need their own fibers for each stream, which is a fiber of the race checker itself;
-// else those of an OS thread do. Where blocks are unordered, neighbours have different fibers.
-Block& pick_block([[maybe_unused]] std::uint64_t index) {
 #if defined(EMU_TSAN)
-  static std::atomic_flag lock;
-  static auto& all = *new std::map<std::pair<void*, std::uint64_t>, Block*>;
-  HiddenLock l(lock);
-  const std::uint64_t which = options().blocks_are_unordered ? index % 2 : 0;
-  Block*& mine = all[{__tsan_get_current_fiber(), which}];
-  if (!mine) mine = new Block;
-  return *mine;
+// Race checks need own fibers for each stream, which is a fiber of the race checker itself, or
+// kernels of two streams would seem to be ordered. Where blocks are unordered, neighbours have
+// different fibers too. The checker has 8128 for all: those of streams that were not used for long
+// (or are gone) make room.
+struct Pool {
+  static constexpr std::size_t kFibers = 5000;
+  struct Entry {
+    std::pair<void*, std::uint64_t> user;
+    Block block;
+    bool busy = false;
+  };
+  std::atomic_flag lock;
+  std::list<Entry> entries;  // that used last comes first
+
+  void make_room(std::size_t threads) {
+    for (const Entry& e : entries) threads += e.block.lane_count();
+    for (auto e = entries.end(); threads > kFibers && e != entries.begin();) {
+      --e;
+      if (e->busy) continue;
+      threads -= e->block.lane_count();
+      e = entries.erase(e);
+    }
+  }
+  Entry& take(std::pair<void*, std::uint64_t> user, std::size_t threads) {
+    const HiddenLock l(lock);
+    auto e = std::ranges::find(entries, user, &Entry::user);
+    if (e == entries.end()) {
+      make_room(threads);
+      entries.emplace_front().user = user;
+    } else {
+      entries.splice(entries.begin(), entries, e);
+    }
+    entries.front().busy = true;
+    return entries.front();
+  }
+};
+
+// The block to run those with this index modulo 2 in.
+class BlockOfThisThread {
+ public:
+  BlockOfThisThread(std::uint64_t index, std::size_t threads)
+      : entry_(pool().take({__tsan_get_current_fiber(), options().blocks_are_unordered ? index : 0},
+                           threads)) {}
+  ~BlockOfThisThread() {
+    const HiddenLock l(pool().lock);
+    entry_.busy = false;
+  }
+  Block* get() { return &entry_.block; }
+
+ private:
+  static Pool& pool() {
+    static auto& p = *new Pool;
+    return p;
+  }
+  Pool::Entry& entry_;
+};
 #else
-  thread_local Block mine;
-  return mine;
+class BlockOfThisThread {
+ public:
+  BlockOfThisThread(std::uint64_t, std::size_t) {}
+  Block* get() {
+    thread_local Block mine;
+    return &mine;
+  }
+};
 #endif
-}
 
 unsigned worker_count(std::uint64_t blocks) {
 #if defined(EMU_TSAN)
@@ -91,18 +143,19 @@ struct GridRun {
 
 void run_blocks(GridRun& work) {
   const dim3 size = work.grid.grid;
-  Block* const used[] = {&pick_block(0), &pick_block(1)};
+  const dim3 threads = work.grid.block;
+  BlockOfThisThread even(0, threads.x * threads.y * threads.z);
+  BlockOfThisThread odd(1, threads.x * threads.y * threads.z);
+  Block* const used[] = {even.get(), odd.get()};
   const std::span distinct(used, used[0] == used[1] ? 1 : 2);
   for (Block* block : distinct) block->prepare(work.grid);
   for (std::uint64_t b; (b = work.next.fetch_add(1)) < work.blocks;)
     used[b % 2]->run({static_cast<unsigned>(b % size.x), static_cast<unsigned>(b / size.x % size.y),
                       static_cast<unsigned>(b / size.x / size.y)});
+  for (Block* block : distinct) block->finish();
   static std::atomic_flag lock;
-  HiddenLock l(lock);
-  for (Block* block : distinct) {
-    block->finish();
-    block->take_stats(stats());
-  }
+  const HiddenLock l(lock);
+  for (Block* block : distinct) block->take_stats(stats());
 }
 
 void run_worker(GridRun& work) {
