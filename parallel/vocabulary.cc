@@ -26,12 +26,12 @@ VocabularyEmbedding::VocabularyEmbedding(const Matrix& table, Slice rows, Group&
 
 Completed VocabularyEmbedding::forward(Stream& stream, LinearScratch& scratch, Tensor x,
                                        Tensor ids) const {
-  const Tensor mine(scratch.partials.data(), DType::f32, {x.dim(0), x.dim(1)});
-  COHORT_CHECK_LE(size_t(mine.bytes()), scratch.partials.size());
   if (!group_->ordered()) {
     ops::embedding(stream, x, *table_, ids, first_row_);
     return group_->add_up(x);
   }
+  const Tensor mine(scratch.partials.data(), DType::f32, {x.dim(0), x.dim(1)});
+  COHORT_CHECK_LE(size_t(mine.bytes()), scratch.partials.size());
   ops::embedding(stream, mine, *table_, ids, first_row_);
   return group_->all_reduce(plan_, mine, x);
 }

@@ -31,6 +31,7 @@ class Rank {
   static Result<std::unique_ptr<Rank>> load(World& world, Checkpoint& checkpoint,
                                             const ReplicaOptions& options,
                                             const LoadProgress& progress);
+  ~Rank();
 
   const ModelConfig& config() const { return config_; }
   const StepLimits& limits() const { return limits_; }  // blocks and in_flight filled in
