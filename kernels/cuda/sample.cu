@@ -28,12 +28,13 @@ __device__ void store_summary(TileSummary* out, unsigned long long key, uint32_t
   gpu::store16(out, TileSummary{key, magnitude});
 }
 
-// Masks the row's end tokens that lie in this tile.
+// Masks the row's end tokens that lie in this tile; some may be named twice.
 __device__ void mask_tokens(const SampleArgs& a, const RowInput& in, float* logits) {
   const Extra* masked = a.extras + in.first_extra + in.biases;
   for (int i = static_cast<int>(threadIdx.x); i < in.masked; i += kTileThreads) {
     const int token = masked[i].token;
-    if (token / kTile == static_cast<int>(blockIdx.x)) logits[token] = kNegativeInfinity;
+    if (token / kTile != static_cast<int>(blockIdx.x)) continue;
+    atomicExch(reinterpret_cast<unsigned*>(logits + token), kInfinityBits | 0x80000000u);
   }
   __syncthreads();
 }

@@ -73,6 +73,7 @@ GPU_FN int find_overflow(Candidates& c) {
     sum += c.histogram[digit++];
   sum = __shfl_sync(0xffffffffu, sum, owner);
   digit = __shfl_sync(0xffffffffu, digit, owner);
+  __syncwarp();  // all have read what is overwritten
   if (lane == 0) c.taken = sum;
   return digit;
 }
@@ -184,10 +185,11 @@ GPU_FN void visit_in_order(Candidates& c, const RowView& row, int limit, Visit v
       c.go_on = more;
     }
     __syncthreads();
-    if (!c.go_on) break;
+    const bool go_on = c.go_on;
     seen += count;
-    after = c.keys[c.count - 1];
-    __syncthreads();
+    if (go_on) after = c.keys[c.count - 1];
+    __syncthreads();  // the next chunk may be this one, and then nothing else waits
+    if (!go_on) break;
   }
 }
 
