@@ -55,6 +55,8 @@ bool within(dim3 v, dim3 limit) {
 }
 
 #if defined(EMU_TSAN)
+constexpr unsigned kMostWorkers = 1;  // fibers are kept per stream, so one thread runs its blocks
+
 // Race checks need own fibers for each stream, which is a fiber of the race checker itself, or
 // kernels of two streams would seem to be ordered. Where blocks are unordered, neighbours have
 // different fibers too. The checker has 8128 for all: those of streams that were not used for long
@@ -112,6 +114,8 @@ class BlockOfThisThread {
   Pool::Entry& entry_;
 };
 #else
+constexpr unsigned kMostWorkers = 64;
+
 class BlockOfThisThread {
  public:
   BlockOfThisThread(std::uint64_t, std::size_t) {}
@@ -123,12 +127,7 @@ class BlockOfThisThread {
 #endif
 
 unsigned worker_count(std::uint64_t blocks) {
-#if defined(EMU_TSAN)
-  constexpr unsigned kLimit = 1;
-#else
-  constexpr unsigned kLimit = 64;
-#endif
-  const auto wanted = std::clamp(options().workers, 1u, kLimit);
+  const auto wanted = std::clamp(options().workers, 1u, kMostWorkers);
   return static_cast<unsigned>(std::min<std::uint64_t>(wanted, blocks));
 }
 
