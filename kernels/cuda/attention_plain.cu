@@ -8,6 +8,7 @@ namespace cohort::cuda {
 namespace {
 
 constexpr int kThreads = kSplitKeys;
+constexpr int kBlocks = 8;                        // of a multiprocessor
 constexpr int kOwnDims = kMaxHeadDim / kThreads;  // of a thread, kThreads apart
 
 GPU_FN float load_element(Element type, const void* p, int64_t i) {
@@ -128,7 +129,8 @@ class PairAttention {
 };
 
 template <class C>
-__global__ void __launch_bounds__(kThreads) plain_kernel(AttentionArgs a, Element activations) {
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    plain_kernel(AttentionArgs a, Element activations) {
   GPU_SHARED(AttentionWork, slots, [2]);
   GPU_SHARED(Shared, shared, [1]);
   ItemQueue queue(a, slots);
@@ -138,7 +140,7 @@ __global__ void __launch_bounds__(kThreads) plain_kernel(AttentionArgs a, Elemen
 
 template <class C>
 cudaError_t attend(const AttentionLaunch& l, Element activations) {
-  const int grid = min(l.multiprocessors * 8, l.args.batch.max_items);
+  const int grid = min(l.multiprocessors * kBlocks, l.args.batch.max_items);
   return gpu::launch(plain_kernel<C>, dim3(static_cast<unsigned>(grid)), dim3(kThreads), 0,
                      l.stream, l.args, activations);
 }
