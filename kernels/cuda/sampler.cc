@@ -73,6 +73,27 @@ RowInput input_of(const SamplerRow& row, int64_t vocab) {
   return in;
 }
 
+SampleArgs args_of(const Layout& layout, std::byte* workspace, const TokenTable& table,
+                   const Tensor& logits, const std::byte* inputs, SampledRow* out) {
+  SampleArgs args{};
+  args.inputs = reinterpret_cast<const RowInput*>(inputs);
+  args.extras = reinterpret_cast<const Extra*>(inputs + size_t(logits.dim(0)) * sizeof(RowInput));
+  args.logits = logits.f32();
+  args.table = table.data();
+  args.positions = table.positions();
+  args.vocab = int32_t(logits.dim(1));
+  args.tiles = layout.tiles;
+  args.blocks = layout.blocks;
+  args.raw = reinterpret_cast<TileSummary*>(workspace + layout.raw);
+  args.adjusted = reinterpret_cast<TileSummary*>(workspace + layout.adjusted);
+  args.block_sums = reinterpret_cast<float*>(workspace + layout.block_sums);
+  args.log_sums = reinterpret_cast<double*>(workspace + layout.log_sums);
+  args.bias_raw = reinterpret_cast<float*>(workspace + layout.bias_raw);
+  args.marks = reinterpret_cast<uint32_t*>(workspace + layout.marks);
+  args.out = out;
+  return args;
+}
+
 }  // namespace
 
 SampledToken to_sampled_token(const SampledRow& row) {
@@ -148,23 +169,8 @@ void Sampler::enqueue(Stream& stream, const SamplerFeatures& features, Tensor lo
   COHORT_CHECK_EQ(logits.dim(1), vocab_);
   COHORT_CHECK(logits.dtype() == DType::f32);
   COHORT_CHECK_EQ(reinterpret_cast<uintptr_t>(logits.data()) % 16, 0u);
-  const Layout layout(max_rows_, vocab_);
-  std::byte* const at = workspace_.data();
-  const SampleArgs args{reinterpret_cast<const RowInput*>(inputs),
-                        reinterpret_cast<const Extra*>(inputs + size_t(rows) * sizeof(RowInput)),
-                        logits.f32(),
-                        table_.data(),
-                        table_.positions(),
-                        int32_t(vocab_),
-                        layout.tiles,
-                        layout.blocks,
-                        reinterpret_cast<TileSummary*>(at + layout.raw),
-                        reinterpret_cast<TileSummary*>(at + layout.adjusted),
-                        reinterpret_cast<float*>(at + layout.block_sums),
-                        reinterpret_cast<double*>(at + layout.log_sums),
-                        reinterpret_cast<float*>(at + layout.bias_raw),
-                        reinterpret_cast<uint32_t*>(at + layout.marks),
-                        out};
+  const SampleArgs args =
+      args_of(Layout(max_rows_, vocab_), workspace_.data(), table_, logits, inputs, out);
   const auto run = [&](auto* launch, const char* name) {
     cuda_check(launch(compute(stream), args, int(rows)), name);
   };
