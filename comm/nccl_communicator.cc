@@ -103,7 +103,9 @@ Status NcclCommunicator::start(const ncclUniqueId& id, int64_t max_gather_floats
     gather_ = memory_.allocate(size_t(max_gather_floats) * sizeof(float), options_.start_timeout);
     token_ = device_->allocate(sizeof(float));
   } catch (const Failure& failure) {
-    return failure.status();
+    return named(failure.status());
+  } catch (const OutOfMemory& error) {
+    return named(error.status());
   }
   return {};
 }

@@ -33,9 +33,9 @@ struct NcclOptions {
   Duration start_timeout = std::chrono::seconds(60);
 };
 
-// Called by all members of `meeting` alike. FAILED_PRECONDITION, UNAVAILABLE or DEADLINE_EXCEEDED
-// with NCCL's own words. max_gather_floats: the most that an ordered all_reduce gathers, pieces of
-// all ranks times count (its memory is taken here).
+// Called by all members of `meeting` alike. FAILED_PRECONDITION, UNAVAILABLE, DEADLINE_EXCEEDED or
+// RESOURCE_EXHAUSTED with NCCL's or the device's own words. max_gather_floats: the most that an
+// ordered all_reduce gathers, pieces of all ranks times count (its memory is taken here).
 Result<std::unique_ptr<Communicator>> make_nccl_communicator(std::shared_ptr<CudaDevice> device,
                                                              Communicator& meeting,
                                                              const std::string& label,

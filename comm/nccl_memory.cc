@@ -23,7 +23,7 @@ Buffer NcclMemory::allocate(size_t bytes, Duration patience) {
   const Status status = link_.call("ncclCommWindowRegister", patience, [&](ncclComm_t comm) {
     return ncclCommWindowRegister(comm, data, bytes, &window, NCCL_WIN_COLL_SYMMETRIC);
   });
-  if (status.code() == Code::kDeadlineExceeded) throw Failure(status.annotate(name_));
+  if (status.code() == Code::kDeadlineExceeded) throw Failure(status);
   if (!status.ok()) say_once(status.message());
   blocks_.back().window = window;
   cuda_check(cudaMemsetAsync(data, 0, bytes, device_->compute()), "cudaMemsetAsync");

@@ -174,6 +174,11 @@ TEST_F(NcclFailureTest, SaysHowMuchMemoryIsMissing) {
       EXPECT_THAT(error.what(), HasSubstr("64.0 MiB asked for"));
     }
     require(group->barrier());
+    // What an ordered all_reduce gathers is taken at the start.
+    const auto ordered =
+        make_nccl_communicator(rank.gpu, *rank.meeting, "tp", {.ordered = true}, 16 << 20);
+    EXPECT_EQ(ordered.status().code(), Code::kResourceExhausted);
+    EXPECT_THAT(ordered.status().message(), HasSubstr("64.0 MiB asked for"));
   });
 }
 
