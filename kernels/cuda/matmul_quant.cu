@@ -17,7 +17,7 @@ namespace {
 constexpr int kSlices = 8;
 
 // First record of slice s of a unit of so many records.
-GPU_FN std::int64_t slice_begin(std::int64_t records, int s) { return records * s / kSlices; }
+GPU_FN int slice_begin(int records, int s) { return records * s / kSlices; }
 
 GPU_FN std::int64_t least(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
@@ -64,7 +64,8 @@ template <class T, class Kind, int N>
 __global__ void __launch_bounds__(32 * kSlices) few_kernel(QuantProduct p) {
   GPU_SHARED(float, slices, [kSlices][2 * N * 4 * 32]);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const std::int64_t panel = blockIdx.x, unit = blockIdx.y, records = p.unit_columns / 32;
+  const std::int64_t panel = blockIdx.x, unit = blockIdx.y;
+  const int records = static_cast<int>(p.unit_columns / 32);
   float sums[2][N][4] = {};
   sum_slice<T, Kind, N>(p, panel, unit * records + slice_begin(records, warp),
                         unit * records + slice_begin(records, warp + 1), lane, sums);
@@ -90,10 +91,12 @@ __global__ void __launch_bounds__(32 * kSlices) few_kernel(QuantProduct p) {
 // ---- many rows: 8 warps for 4 panels by 64 tokens; grid (panels / 4, tokens / 64, units) ----
 
 constexpr int kTileTokens = 64, kWarpTokens = 32, kTilePanels = 4;
-constexpr int kStageColumns = 64, kStages = 3;
-// 32 bytes more than the columns: the 8-byte reads of half a warp then meet no bank twice.
-constexpr int kStageStride = kStageColumns * 2 + 32;
-constexpr int kStageBytes = kTileTokens * kStageStride;
+constexpr int kStageColumns = 64, kStages = 2;
+constexpr int kStageBytes = kTileTokens * kStageColumns * 2;
+
+// Where 8 columns of a token lie in a stage. Half a warp reads 32 bytes of four tokens at a time;
+// the exclusive or lets them meet no bank twice.
+GPU_FN int staged(int token, int eight) { return (token * 8 + (eight ^ token % 4 * 2)) * 16; }
 
 // Columns [column, column + 64) of the tile's rows, zeros from `end` on.
 template <class T>
@@ -106,16 +109,21 @@ GPU_FN void fetch_tokens(const QuantProduct& p, std::int64_t first, std::int64_t
               at = chunk % 8 * 8;
     const bool inside = column + at < end;
     const std::int64_t from = least(first + token, p.rows - 1) * p.columns + column + at;
-    gpu::cp_async16(stage + token * kStageStride + at * 2, inside ? x + from : x, inside);
+    gpu::cp_async16(stage + staged(token, at / 8), inside ? x + from : x, inside);
   }
 }
 
-// One warp's sums over a unit: of the slice at hand, and of those before.
+// One warp's sums over a unit: of the slice at hand in registers, of those before in shared memory,
+// [element][thread], which two blocks on a multiprocessor have room for.
 struct ManySums {
-  static constexpr int kTiles = kWarpTokens / 8;
-  float slice[2][kTiles][4], total[2][kTiles][4];
-  int at;  // the slice
+  static constexpr int kTiles = kWarpTokens / 8, kElements = 2 * kTiles * 4;
+  float slice[2][kTiles][4];
+  float* totals;  // of this thread
+  int at;         // the slice
 
+  GPU_FN float& total(int tile, int i, int j) {
+    return totals[((tile * kTiles + i) * 4 + j) * 256];
+  }
   GPU_FN void close() {
 #pragma unroll
     for (int tile = 0; tile < 2; tile++)
@@ -123,7 +131,7 @@ struct ManySums {
       for (int i = 0; i < kTiles; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-          float& t = total[tile][i][j];
+          float& t = total(tile, i, j);
           t = at == 0 ? slice[tile][i][j] : __fadd_rn(t, slice[tile][i][j]);
           slice[tile][i][j] = 0.0f;
         }
@@ -132,15 +140,16 @@ struct ManySums {
 };
 
 template <class T, class Kind>
-GPU_FN void add_staged(const QuantRecord<Kind>& record, const unsigned char* stage, int half,
-                       int offset, int lane, ManySums& sums) {
+GPU_FN void add_staged(const QuantRecord<Kind>& record, const unsigned char* stage, int first,
+                       int half, int offset, int lane, ManySums& sums) {
   QuantTokens<ManySums::kTiles> tokens;
 #pragma unroll
   for (int i = 0; i < ManySums::kTiles; i++)
 #pragma unroll
     for (int step = 0; step < 2; step++) {
-      const auto v = gpu::load8<uint2>(stage + (i * 8 + lane / 4) * kStageStride + half * 64 +
-                                       step * 32 + lane % 4 * 8);
+      const int eight = half * 4 + step * 2 + lane % 4 / 2;
+      const auto v =
+          gpu::load8<uint2>(stage + staged(first + i * 8 + lane / 4, eight) + lane % 2 * 8);
       tokens[i][step][0] = v.x;
       tokens[i][step][1] = v.y;
     }
@@ -153,44 +162,52 @@ template <class T, class Kind>
 GPU_FN void sum_unit(const QuantProduct& p, std::int64_t panel, std::int64_t first_record,
                      std::int64_t first_token, unsigned char* shared, ManySums& sums) {
   const int lane = threadIdx.x % 32, group = threadIdx.x / 32 / kTilePanels;
-  const std::int64_t records = p.unit_columns / 32, steps = (records + 1) / 2;
+  const int records = static_cast<int>(p.unit_columns / 32), steps = (records + 1) / 2;
   const std::int64_t begin = first_record * 32, end = begin + p.unit_columns;
-  const auto fetch = [&](std::int64_t step) {
+  const auto fetch = [&](int step) {
     if (step < steps)
       fetch_tokens<T>(p, first_token, begin + step * kStageColumns, end,
                       shared + step % kStages * kStageBytes);
     gpu::cp_async_commit();  // an empty group where there is nothing left
   };
   for (int s = 0; s < kStages - 1; s++) fetch(s);
-  QuantRecord<Kind> next;
-  load_record(p.w, record_at(p.w, panel, first_record), lane, next);
-  for (std::int64_t step = 0; step < steps; step++) {
+  // Quants are fetched a record ahead; scales, which registers have no room for, as they are
+  // needed: other warps work meanwhile.
+  const unsigned char* from = record_at(p.w, panel, first_record);
+  QuantRecord<Kind> record;
+  uint4 next[Kind::kWords];
+  load_quants<Kind>(from, lane, next);
+  for (int step = 0; step < steps; step++) {
     gpu::cp_async_wait<kStages - 2>();
     __syncthreads();
     fetch(step + kStages - 1);
-    const unsigned char* stage =
-        shared + step % kStages * kStageBytes + group * kWarpTokens * kStageStride;
-#pragma unroll
+    const unsigned char* stage = shared + step % kStages * kStageBytes;
+#pragma unroll 1  // both at once would not fit the registers
     for (int h = 0; h < 2; h++) {
-      const std::int64_t b = step * 2 + h;
+      const int b = step * 2 + h;
       if (b >= records) break;
-      const QuantRecord<Kind> now = next;
-      load_record(p.w, record_at(p.w, panel, first_record + least(b + 1, records - 1)), lane, next);
+#pragma unroll
+      for (int i = 0; i < Kind::kWords; i++) record.word[i] = next[i];
+      load_scales(p.w, from, lane / 4, record);
+      if (b + 1 < records) from += p.w.record_bytes;
+      load_quants<Kind>(from, lane, next);
       while (b == slice_begin(records, sums.at + 1)) sums.close();
-      add_staged<T, Kind>(now, stage, h, p.w.offset, lane, sums);
+      add_staged<T, Kind>(record, stage, group * kWarpTokens, h, p.w.offset, lane, sums);
     }
   }
   while (sums.at < kSlices) sums.close();
 }
 
 template <class T, class Kind>
-__global__ void __launch_bounds__(256) many_kernel(QuantProduct p) {
+__global__ void __launch_bounds__(256, 2) many_kernel(QuantProduct p) {
   GPU_SHARED(uint4, stages, [kStages * kStageBytes / 16]);
+  GPU_SHARED(float, totals, [ManySums::kElements * 256]);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const std::int64_t panel = std::int64_t{blockIdx.x} * kTilePanels + warp % kTilePanels;
   const std::int64_t last = (p.n + kQuantPanel - 1) / kQuantPanel - 1;
   const std::int64_t first = std::int64_t{blockIdx.y} * kTileTokens, unit = blockIdx.z;
   ManySums sums = {};
+  sums.totals = &totals[threadIdx.x];
   sum_unit<T, Kind>(p, least(panel, last), unit * (p.unit_columns / 32), first,
                     reinterpret_cast<unsigned char*>(&stages[0]), sums);
 #pragma unroll
@@ -200,7 +217,7 @@ __global__ void __launch_bounds__(256) many_kernel(QuantProduct p) {
 #pragma unroll
       for (int j = 0; j < 4; j++)
         put_result<T>(p, unit, first + warp / kTilePanels * kWarpTokens + result_token(lane, i, j),
-                      panel * kQuantPanel + result_row(lane, tile, j), sums.total[tile][i][j]);
+                      panel * kQuantPanel + result_row(lane, tile, j), sums.total(tile, i, j));
 }
 
 dim3 grid(std::int64_t x, std::int64_t y, std::int64_t z) {

@@ -71,11 +71,16 @@ GPU_FN void load_scales(const QuantView& w, const unsigned char* record, int g,
 }
 
 template <class Kind>
-GPU_FN void load_record(const QuantView& w, const unsigned char* record, int lane,
-                        QuantRecord<Kind>& r) {
+GPU_FN void load_quants(const unsigned char* record, int lane, uint4 (&word)[Kind::kWords]) {
 #pragma unroll
   for (int i = 0; i < Kind::kWords; i++)
-    r.word[i] = gpu::load16_stream<uint4>(record + i * 512 + lane * 16);
+    word[i] = gpu::load16_stream<uint4>(record + i * 512 + lane * 16);
+}
+
+template <class Kind>
+GPU_FN void load_record(const QuantView& w, const unsigned char* record, int lane,
+                        QuantRecord<Kind>& r) {
+  load_quants<Kind>(record, lane, r.word);
   load_scales(w, record, lane / 4, r);
 }
 
