@@ -73,6 +73,7 @@ TEST(DeviceRaceFibersTest, ManyStreamsAreNoTrouble) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, DeviceRaceTest,
                          testing::Values(Case{"sum", "sum reads", "sum writes"},
+                                         Case{"rounds", "rounds read", "rounds write"},
                                          Case{"reverse_barrier", "reverse writes", "reverse reads"},
                                          Case{"swap_neighbours", "swap writes", "swap reads"},
                                          Case{"count", "count adds", "count adds"},

@@ -15,6 +15,19 @@ __global__ void sum(const float* in, float* out, bool planted) {
   if (t == 0) *out = shared[0];
 }
 
+__global__ void rounds(const float* in, float* out, bool planted) {
+  auto* shared = gpu::dynamic_shared<float>();
+  const int t = static_cast<int>(threadIdx.x);
+  float sum = 0;
+  for (int round = 1; round <= 3; ++round) {
+    shared[t] = in[t] * static_cast<float>(round);  // rounds write
+    __syncthreads();
+    sum += shared[t ^ 64];  // rounds read
+    if (!planted) __syncthreads();
+  }
+  out[t] = sum;
+}
+
 __global__ void reverse(const uint4* in, uint4* out, bool planted) {
   auto* shared = gpu::dynamic_shared<uint4>();
   const int t = static_cast<int>(threadIdx.x);

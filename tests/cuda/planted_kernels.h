@@ -9,6 +9,9 @@ constexpr int kThreads = 128;
 // *out = the sum of kThreads numbers, by one block; shared: kThreads floats.
 // Planted: no barrier between the halves of the tree.
 __global__ void sum(const float* in, float* out, bool planted);
+// out[i] = the sum over 3 rounds of in[i ^ 64] * round, by one block; shared: kThreads floats.
+// Planted: no barrier between the reads of a round and the writes of the next.
+__global__ void rounds(const float* in, float* out, bool planted);
 // out = in with its 16-byte pieces reversed, by one block of kThreads, one piece each; shared: as
 // much. Planted: no wait for the copy.
 __global__ void reverse(const uint4* in, uint4* out, bool planted);

@@ -57,6 +57,20 @@ TEST(PlantedTest, MissingBarrierInAReduction) {
   EXPECT_GE(found(right, true), 9);
 }
 
+TEST(PlantedTest, MissingBarrierBetweenReadsAndTheNextWrites) {
+  const auto right = [](bool planted) {
+    const auto in = numbers();
+    std::vector<float> out(kThreads);
+    run_kernel(1, kThreads, kThreads * sizeof(float),
+               [&] { planted::rounds(in.data(), out.data(), planted); });
+    for (int i = 0; i < kThreads; ++i)
+      if (out[i] != 6 * in[i ^ 64]) return false;
+    return true;
+  };
+  EXPECT_EQ(found(right, false), 0);
+  EXPECT_EQ(found(right, true), 10);
+}
+
 template <class Kernel>
 bool reverses(Kernel kernel, bool planted) {
   std::vector<uint4> in(kThreads), out(kThreads);

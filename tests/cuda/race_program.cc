@@ -38,6 +38,8 @@ bool run(const std::string& name, bool wrong) {
   auto* floats = reinterpret_cast<float*>(out.data());
   if (name == "sum")
     run_kernel(1, kThreads, 512, [&] { planted::sum(floats_in, floats, wrong); });
+  else if (name == "rounds")
+    run_kernel(1, kThreads, 512, [&] { planted::rounds(floats_in, floats, wrong); });
   else if (name == "reverse_barrier")
     run_kernel(1, kThreads, kThreads * 16,
                [&] { planted::reverse_barrier(in.data(), out.data(), wrong); });

@@ -151,7 +151,7 @@ void Block::give_up(const std::string& why) {
   failure_ = nullptr;
   lane_ = nullptr;
   lanes_.clear();
-  raise("cuda emulation: " + why);
+  raise(why);
 }
 
 void Block::report_deadlock() {
