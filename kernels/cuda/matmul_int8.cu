@@ -98,7 +98,7 @@ GPU_FN void int8_terms(const QuantRecord<Kind>& r, const Int8Tokens<N>& x, int o
 // ---- many rows: a warp for a panel and 8 N tokens; grid (panels / 4, tokens / 8 N, units) ----
 
 template <class T, class Kind, int N>
-__global__ void __launch_bounds__(32 * kWarps) many_kernel(QuantProduct p, Int8Rows x) {
+__global__ void __launch_bounds__(32 * kWarps) int8_many_kernel(QuantProduct p, Int8Rows x) {
   const int lane = threadIdx.x % 32;
   const std::int64_t panel = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (panel * kQuantPanel >= p.n) return;
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(32 * kWarps) many_kernel(QuantProduct p, Int8R
 constexpr int kRound = 8;  // records, and warps
 
 template <class T, class Kind>
-__global__ void __launch_bounds__(32 * kRound) few_kernel(QuantProduct p, Int8Rows x) {
+__global__ void __launch_bounds__(32 * kRound) int8_few_kernel(QuantProduct p, Int8Rows x) {
   GPU_SHARED(float2, terms, [kRound][kTerms<Kind>][256]);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, thread = threadIdx.x;
   const std::int64_t panel = blockIdx.x, first = std::int64_t{blockIdx.y} * 8, unit = blockIdx.z;
@@ -178,8 +178,9 @@ cudaError_t launch(const QuantProduct& p, const Int8Rows& x, cudaStream_t stream
     const dim3 grid(static_cast<unsigned>((p.n + rows - 1) / rows),
                     static_cast<unsigned>((p.rows + tokens - 1) / tokens),
                     static_cast<unsigned>(p.units));
-    if (few) return gpu::launch(few_kernel<T, Kind>, grid, dim3(32 * kRound), 0, stream, p, x);
-    return gpu::launch(many_kernel<T, Kind, kManyTiles>, grid, dim3(32 * kWarps), 0, stream, p, x);
+    if (few) return gpu::launch(int8_few_kernel<T, Kind>, grid, dim3(32 * kRound), 0, stream, p, x);
+    return gpu::launch(int8_many_kernel<T, Kind, kManyTiles>, grid, dim3(32 * kWarps), 0, stream, p,
+                       x);
   });
 }
 

@@ -40,7 +40,7 @@ GPU_FN void load_tokens(const T* x, const std::int64_t (&row)[N], std::int64_t c
 template <class T, class Kind, int N>
 GPU_FN void sum_slice(const QuantProduct& p, std::int64_t panel, std::int64_t begin,
                       std::int64_t end, int lane, QuantSums<N>& sums) {
-  constexpr int kAhead = 4 / Kind::kWords;
+  constexpr int kAhead = N == 1 ? 4 / Kind::kWords : 2;
   const T* x = static_cast<const T*>(p.x);
   std::int64_t row[N];
 #pragma unroll
