@@ -57,7 +57,7 @@ GPU_FN uint2 widened(std::uint32_t four) {
   return out;
 }
 
-// Of all threads of a block; splits come in order. Each leaves the block together: keys_ready,
+// Of all threads of a block; splits come in order. For each the block calls, together: keys_ready,
 // use of keys(), keys_used, values_ready, use of values(), values_used.
 template <class A, class C, int D>
 class SplitLoader {
@@ -80,7 +80,7 @@ class SplitLoader {
 
   GPU_FN void begin(int split) {
     look_up(split);
-    start_keys(split);
+    if constexpr (kStaging != Staging::direct) start_keys(split);
     if constexpr (kStaging == Staging::raw) start_values(split);
   }
 
@@ -93,6 +93,7 @@ class SplitLoader {
       convert(split, 0);
       __syncthreads();
     }
+    if constexpr (kStaging == Staging::direct) look_up(split + 1);
   }
   // A barrier, before which all have read keys().
   GPU_FN void keys_used(int split, bool more) {

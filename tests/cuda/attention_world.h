@@ -3,6 +3,7 @@
 // GPU. Slots of the cache that no step has come to hold NaN.
 #pragma once
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/cuda/attention_items.h"
 #include "kernels/cuda/batch.h"
 #include "kernels/ops.h"
 #include "tests/cuda/kernel_fixture.h"
@@ -94,7 +96,9 @@ class AttentionWorld {
     batch_.emplace(g_, entries, rows_, view_);
     view_ = arrays_->view(device_arrays_.data(), workspace_.data());
     std::vector<std::byte> host(arrays_->bytes(), kMarker);
-    device_->upload(device_arrays_.data(), host.data(), arrays_->fill(host.data(), entries, rows_));
+    const size_t used = arrays_->fill(host.data(), entries, rows_);
+    if (splits_per_item > 0) cut_again(arrays_->view(host.data(), nullptr));
+    device_->upload(device_arrays_.data(), host.data(), used);
     device_->upload(device_cache_.data(), cache_.data(), cache_.size());
     device_->upload(q_.data(), q.data(), q.size());
     const std::vector<std::byte> marker(out_.size(), kMarker);
@@ -154,10 +158,14 @@ class AttentionWorld {
       const auto at = q.begin() + (ptrdiff_t(position) * g_.heads + head) * g_.dim;
       const reference::Attended expected =
           reference::attend(std::span<const float>(at, at + g_.dim), keys, values);
-      // Weights are rounded like activations: each by half a unit, relative to itself.
-      const double weights = rounding(type).relative * largest(values);
+      for (std::vector<float>& row : values)
+        for (float& x : row) x = std::fabs(x);
+      const std::vector<double> sizes = reference::attend({at, at + g_.dim}, keys, values).out;
       for (int d = 0; d < g_.dim; d++) {
-        const double bound = reference::kAttention * expected.magnitude + 2 * weights +
+        // Weights are rounded like activations, and so is their sum.
+        const double weights =
+            rounding(type).relative * (sizes[size_t(d)] + std::fabs(expected.out[size_t(d)]));
+        const double bound = reference::kAttention * expected.magnitude + weights +
                              allowed(type, expected.out[size_t(d)]);
         const double x = double(out[size_t(head * g_.dim + d)]);
         const double e = std::fabs(x - expected.out[size_t(d)]) / bound;
@@ -171,6 +179,9 @@ class AttentionWorld {
   CudaDevice& device() const { return *device_; }
 
   std::vector<AttentionSequence> sequences;
+  // As long as this is not 0, what would be merged is cut into items of so many splits, as it is in
+  // large batches; tiles of no more splits are items of their own.
+  int splits_per_item = 0;
 
  private:
   static constexpr std::byte kMarker{0x35};  // an ordinary number in every format
@@ -180,11 +191,32 @@ class AttentionWorld {
     COHORT_CHECK_MSG(opened.ok(), opened.status().to_string());
     return *opened;
   }
-  static double largest(const std::vector<std::vector<float>>& values) {
-    double most = 0;
-    for (const std::vector<float>& row : values)
-      for (float x : row) most = std::max(most, std::fabs(double(x)));
-    return most;
+  // Of a batch on the host. There are no more items afterwards than before.
+  void cut_again(const cuda::DeviceBatch& batch) const {
+    int32_t* const totals = const_cast<int32_t*>(batch.totals);
+    const auto* old = reinterpret_cast<const cuda::AttentionWork*>(batch.items);
+    const int items = totals[cuda::kThinItems] + totals[cuda::kWideItems];
+    std::vector<cuda::AttentionWork> now, merges;
+    std::copy_if(old, old + items, std::back_inserter(now),
+                 [](const cuda::AttentionWork& w) { return w.partial_row < 0; });
+    std::for_each_n(old + items, totals[cuda::kMergeItems], [&](const cuda::AttentionWork& merge) {
+      const bool whole = merge.split_end <= splits_per_item;
+      if (!whole) merges.push_back(merge);
+      for (int s = 0; s < merge.split_end; s += splits_per_item) {
+        now.push_back(merge);
+        now.back().split_begin = s;
+        now.back().split_end = std::min(s + splits_per_item, merge.split_end);
+        now.back().partial_row = whole ? -1 : merge.partial_row + s * merge.pairs;
+      }
+    });
+    const auto thin = std::count_if(now.begin(), now.end(), [](const cuda::AttentionWork& w) {
+      return w.pairs <= cuda::kThinPairs;
+    });
+    totals[cuda::kThinItems] = int32_t(thin);
+    totals[cuda::kWideItems] = int32_t(now.size()) - int32_t(thin);
+    totals[cuda::kMergeItems] = int32_t(merges.size());
+    now.insert(now.end(), merges.begin(), merges.end());
+    std::memcpy(const_cast<int32_t*>(batch.items), now.data(), now.size() * sizeof(now[0]));
   }
 
   void write_cache(const AttentionSequence& s, int positions) {
