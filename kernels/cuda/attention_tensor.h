@@ -2,9 +2,8 @@
 // Attention on tensor cores. Blocks of four warps take items until none are left:
 //
 //   wide tile  16 pairs a warp, each warp all keys and all dimensions: prefill
-//   thin tile  up to 16 pairs in all; a warp multiplies a quarter of a split's keys, the scores
-//   meet in
-//              shared memory, and each warp adds values of its own dimensions: decode
+//   thin tile  up to 16 pairs in all: decode. A warp multiplies a quarter of a split's keys, the
+//              scores meet in shared memory, and each warp adds values of its own dimensions.
 //
 // Both give a row the same bits. A tile reads its keys and values once.
 #pragma once
