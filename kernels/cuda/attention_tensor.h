@@ -146,7 +146,7 @@ class TileAttention {
 };
 
 template <int D>
-inline constexpr int kAttentionBlocks = D <= 64 ? 3 : 2;  // of a multiprocessor
+inline constexpr int kAttentionBlocks = D <= 32 ? 3 : 2;  // of a multiprocessor
 
 template <class A, class C, int D>
 __global__ void __launch_bounds__(kAttentionThreads, kAttentionBlocks<D>)
