@@ -45,10 +45,10 @@ void Rank::abort(const Status& why) {
 }
 
 std::vector<Communicator*> Rank::communicators() const {
-  std::vector<Communicator*> all = {tp_.get(), pp_.get(), world_.get()};
-  for (const auto& c : {&device_tp_, &device_pp_, &device_tokens_})
-    if (*c != nullptr) all.push_back(c->get());
-  return all;
+  std::vector<Communicator*> made;  // while a rank is loaded, there may be none yet
+  for (const auto* c : {&tp_, &pp_, &world_, &device_tp_, &device_pp_, &device_tokens_})
+    if (*c != nullptr) made.push_back(c->get());
+  return made;
 }
 
 Progress Rank::progress() const {
