@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products of every type of weights and activations, against float64.
+#include "kernels/ops.h"
+#include "tools/gpu_check/arrays.h"
+#include "tools/gpu_check/kernel_checks.h"
+
+namespace cohort::gpu_check {
+namespace {
+
+using Floats = std::vector<float>;
+// Of sums in f32 on tensor cores, which cut off where others round, relative to sum |w x|.
+constexpr double kSums = 1e-5;
+
+class ProductsCheck {
+ public:
+  ProductsCheck(const Bench& bench, DType type, DType activations, int64_t n, int64_t columns)
+      : bench_(bench),
+        activations_(activations),
+        stream_(bench.device, activations, 1, false),
+        ordered_(bench.device, activations, 1, true),
+        weights_(reference::random_weights(type, n, columns, bench.random)) {}
+
+  void one(int64_t rows, ActivationMode mode, DType out, bool fixed_order) {
+    Stream& stream = fixed_order ? ordered_ : stream_;
+    const Floats x =
+        rounded(activations_, reference::random_floats(rows * weights_.columns, bench_.random));
+    const Matrix matrix = reference::pack(stream, 0, {&weights_});
+    const Array in(*bench_.device, activations_, x), y(*bench_.device, out, rows * weights_.rows);
+    Activations prepared(stream, rows, weights_.columns, mode);
+    ops::cuda::prepare(stream, prepared, in.matrix(rows));
+    const std::vector<UnitRange> pieces = {{0, matrix.units()}};
+    ops::cuda::matmul(stream, Tensor(y.data(), out, {1, rows, weights_.rows}), prepared, matrix,
+                      pieces);
+    report_error(y.floats(), x, rows, mode, out, fixed_order);
+  }
+
+ private:
+  void report_error(const Floats& got, const Floats& x, int64_t rows, ActivationMode mode,
+                    DType out, bool fixed_order) const {
+    reference::Weights held = weights_;
+    if (!is_quantized(held.type)) held.values = rounded(activations_, held.values);
+    const reference::Product expected = reference::matmul(x, rows, held);
+    const bool int8 = mode == ActivationMode::int8 && is_quantized(held.type);
+    const double relative = int8 ? reference::tolerance(held.type).int8_activations : kSums;
+    const double error = worst(got, expected.y, [&](size_t i) {
+      return relative * expected.magnitude[i] + allowed(out, expected.y[i], 0);
+    });
+    bench_.report.check(concat("matmul, ", name(held.type), int8 ? ", int8" : ""),
+                        concat(name(activations_), " to ", name(out), ", ", rows, " x ",
+                               held.columns, " x ", held.rows, fixed_order ? ", fixed order" : ""),
+                        error);
+  }
+
+  const Bench& bench_;
+  const DType activations_;
+  Stream stream_, ordered_;
+  const reference::Weights weights_;
+};
+
+// A row-parallel product in pieces: the pieces, added in the order of the tree, are the whole.
+void check_pieces(const Bench& bench, DType type, DType activations) {
+  Stream stream(bench.device, activations, 1, true);
+  const int64_t unit = 256, units = 5, n = 48, rows = 6, columns = unit * units;
+  const reference::Weights w = reference::random_weights(type, n, columns, bench.random);
+  const Matrix matrix = reference::pack(stream, unit, {&w});
+  const Floats x = rounded(activations, reference::random_floats(rows * columns, bench.random));
+  const Array in(*bench.device, activations, x);
+  Activations prepared(stream, rows, columns, ActivationMode::native);
+  ops::cuda::prepare(stream, prepared, in.matrix(rows));
+  const auto multiply = [&](const std::vector<UnitRange>& pieces) {
+    const int64_t count = int64_t(pieces.size());
+    const Array y(*bench.device, DType::f32, count * rows * n);
+    ops::cuda::matmul(stream, Tensor(y.data(), DType::f32, {count, rows, n}), prepared, matrix,
+                      pieces);
+    return y.floats();
+  };
+  const Floats whole = multiply({{0, int(units)}});
+  std::vector<UnitRange> single;
+  for (int u = 0; u < int(units); u++) single.push_back({u, u + 1});
+  Floats sums = multiply(single);
+  const TreePlan every(int(units), {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}});
+  std::vector<float*> pointers;
+  for (int u = 0; u < int(units); u++) pointers.push_back(&sums[size_t(u * rows * n)]);
+  every.add_up(pointers.data(), rows * n);
+  sums.resize(whole.size());
+  bench.report.pass(concat("matmul, ", name(type), ", pieces"),
+                    concat(name(activations), ", ", units, " units"), sums == whole,
+                    "added in tree order are the whole, to the bit");
+}
+
+}  // namespace
+
+void check_products(const Bench& bench) {
+  const bool tiny = bench.report.tiny();
+  const int64_t n = tiny ? 24 : 208, columns = tiny ? 256 : 1024;
+  const std::vector<int64_t> sizes =
+      tiny ? std::vector<int64_t>{2, 18} : std::vector<int64_t>{1, 7, 16, 64, 300};
+  for (const DType type : reference::weight_types())
+    for (const DType activations : {DType::bf16, DType::f16, DType::f32})
+      bench.report.guarded("matmul", concat(name(type), ", ", name(activations)), [&] {
+        ProductsCheck check(bench, type, activations, n, columns);
+        for (const int64_t rows : sizes) {
+          check.one(rows, ActivationMode::native, rows % 2 == 0 ? DType::f32 : activations, false);
+          if (is_quantized(type)) check.one(rows, ActivationMode::int8, DType::f32, false);
+        }
+        check.one(sizes.back(), ActivationMode::native, DType::f32, true);
+        check_pieces(bench, type, activations);
+      });
+}
+
+}  // namespace cohort::gpu_check
