@@ -4,6 +4,4 @@ namespace cohort::gpu_check {
 void compare_emulation(Report&) {}
 int write_expected(const std::string&) { return 1; }
 void measure_speed(Report&) {}
-void check_nccl(Report&) {}
-int run_nccl_rank(int, char**) { return 2; }
 }  // namespace cohort::gpu_check
