@@ -117,6 +117,7 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t n, cudaMemcpyKind
                             cudaStream_t s) {
   const emu::Guard g;
   if (const auto e = emu::enter(__func__)) return e;
+  if (emu::dropped(__func__, "copy of " + std::to_string(n) + " bytes")) return cudaSuccess;
   return copy({static_cast<char*>(dst), n, static_cast<const char*>(src), n, n, 1}, kind, s);
 }
 cudaError_t cudaMemcpy2DAsync(void* dst, size_t dst_pitch, const void* src, size_t src_pitch,
@@ -149,6 +150,7 @@ cudaError_t cudaMemsetAsync(void* p, int value, size_t n, cudaStream_t s) {
   if (place.kind != Kind::device || place.device != s->device)
     return misuse(cudaErrorInvalidValue, "a fill of what is not memory of the stream's device");
   const int device = s->device;
+  if (emu::dropped(__func__, "fill of " + std::to_string(n) + " bytes")) return cudaSuccess;
   return emu::submit(s, [=] {
     return emu::Work{"fill",
                      {},

@@ -103,21 +103,35 @@ std::string wrong_with(const Comm& c, const Item& item) {
   return "";
 }
 
+// A swap_next makes it wait here for the device's next call.
+ncclResult_t launch_alone(const CommPtr& c, const Item& item) {
+  auto& postponed = state().postponed[c->device];
+  if (swapped(name_of(item.call.kind), describe(item.call))) {
+    postponed = [c, item] { return launch(c, {item}); };
+    return ncclSuccess;
+  }
+  return now_or_later(c, [c, item, after = std::exchange(postponed, nullptr)] {
+    const ncclResult_t result = launch(c, {item});
+    const ncclResult_t second = after ? ncclResult_t(after()) : ncclSuccess;
+    return result == ncclSuccess ? second : result;
+  });
+}
+
 ncclResult_t call(ncclComm_t comm, const Item& item) {
   const Guard g;
   if (!comm) return misuse(nullptr, ncclInvalidArgument, "a call without a communicator");
   const CommPtr c = comm->comm;
-  ncclResult_t result = ncclResult_t(take_fault(name_of(item.call.kind)));
+  const char* const name = name_of(item.call.kind);
+  count(name);
+  ncclResult_t result = ncclResult_t(take_fault(name));
   if (result == ncclSuccess) result = ready_for_calls(c);
   if (result == ncclSuccess && need(item.stream) != cudaSuccess) result = ncclInvalidUsage;
   if (result == ncclSuccess)
     if (const auto wrong = wrong_with(*c, item); !wrong.empty())
       result = misuse(c.get(), ncclInvalidArgument,
-                      std::string(name_of(item.call.kind)) + " on rank " + std::to_string(c->rank) +
-                          ": " + wrong);
-  if (group.depth == 0)
-    return result == ncclSuccess ? now_or_later(c, [c, item] { return launch(c, {item}); })
-                                 : result;
+                      std::string(name) + " on rank " + std::to_string(c->rank) + ": " + wrong);
+  if (result == ncclSuccess && dropped(name, describe(item.call))) return ncclSuccess;
+  if (group.depth == 0) return result == ncclSuccess ? launch_alone(c, item) : result;
   if (result != ncclSuccess) group.error = result;
   group.calls.push_back({c, item});
   return result;

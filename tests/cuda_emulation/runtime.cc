@@ -144,6 +144,10 @@ void reset() {
     if (event->last && !event->last->done) event->last = nullptr;
   for (auto* exec : s.execs) exec->last = nullptr;
   s.faults.clear();
+  s.plants.clear();
+  s.latest_mistake.clear();
+  s.postponed.clear();
+  s.calls.clear();
   s.lost.clear();
   s.reports.clear();
   s.broken = false;
@@ -160,6 +164,7 @@ cudaError_t lost(int device) {
 }
 
 cudaError_t enter(const char* api) {
+  count(api);
   if (running_work())
     return misuse(cudaErrorNotPermitted, std::string(api) + " called by a host function");
   if (const int e = take_fault(api)) return fail(static_cast<cudaError_t>(e));

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/cuda_emulation/lock.h"
+#include "tests/cuda_emulation/planting.h"
 #include "tests/cuda_emulation/runtime.h"
 
 namespace emu {
@@ -71,10 +72,12 @@ struct CUstream_st {
   std::shared_ptr<emu::Launch> last{};
   std::shared_ptr<emu::StreamFiber> fiber = std::make_shared<emu::StreamFiber>();
   bool destroyed = false;
+  int number = 0;  // how many its device had before it
 };
 struct CUevent_st {
   int device;
   bool timing;
+  int stream = 0;                           // number of the one that it was recorded on last
   std::shared_ptr<emu::EventState> last{};  // null: never recorded outside a capture
   std::shared_ptr<emu::Capture> capture{};  // of the last record
   std::vector<int> nodes{};
@@ -119,6 +122,12 @@ struct Fault {
   int error, skip;
 };
 
+struct Plant {
+  std::string api;
+  int device, skip;
+  bool swap, due;
+};
+
 struct State {
   Lock lock;
   Settings settings;
@@ -134,6 +143,10 @@ struct State {
   std::map<std::pair<int, const void*>, std::size_t>
       dynamic_shared;  // by device: of kernels that asked for more
   std::vector<Fault> faults;
+  std::vector<Plant> plants;
+  std::string latest_mistake;
+  std::map<int, std::function<int()>> postponed;  // by device: a call of NCCL that is swapped
+  std::map<std::pair<std::string, int>, std::uint64_t> calls;  // by name and device
   std::map<int, cudaError_t> lost;
   std::vector<std::string> reports;
   bool broken = false;

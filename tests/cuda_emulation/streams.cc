@@ -14,14 +14,20 @@ using emu::need;
 using emu::state;
 
 namespace {
+std::string name(int stream) { return " stream " + std::to_string(stream); }
+
 cudaError_t create(cudaStream_t* s, unsigned flags, const char* api) {
   const Guard g;
   *s = nullptr;
   if (const auto e = enter(api)) return e;
   if (flags != cudaStreamNonBlocking)
     return misuse(cudaErrorInvalidValue, "streams of this project are cudaStreamNonBlocking");
+  auto& all = state().streams;
   *s = new CUstream_st{emu::current_device()};
-  state().streams.push_back(*s);
+  (*s)->number = int(std::count_if(all.begin(), all.end(), [&](const CUstream_st* other) {
+    return other->device == (*s)->device && !other->destroyed;
+  }));
+  all.push_back(*s);
   return cudaSuccess;
 }
 
@@ -83,6 +89,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s) {
   if (const auto e = enter(__func__)) return e;
   if (const auto e = need(s)) return e;
   if (const auto e = not_captured(s, __func__)) return e;
+  if (emu::dropped(__func__, "synchronisation with" + name(s->number))) return cudaSuccess;
   const auto last = s->last;
   const int device = s->device;
   if (last) emu::wait_until([=] { return last->done || emu::lost(device); });
@@ -135,6 +142,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t s) {
   if (event->device != s->device)
     return misuse(cudaErrorInvalidResourceHandle,
                   "an event recorded on a stream of another device");
+  event->stream = s->number;
   if (s->capture) {
     if (s->capture->invalid) return fail(cudaErrorStreamCaptureInvalidated);
     event->capture = s->capture;
@@ -163,6 +171,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t event, unsigned flag
   if (const auto e = need(event)) return e;
   if (flags != cudaEventWaitDefault)
     return misuse(cudaErrorInvalidValue, "these flags of waits are not emulated");
+  if (emu::dropped(__func__, "wait of" + name(s->number) + " for" + name(event->stream)))
+    return cudaSuccess;
   if (event->capture) return join(s, event);
   if (s->capture) {
     s->capture->invalid = true;
@@ -186,6 +196,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (const auto e = not_captured(event, __func__)) return e;
   const auto last = event->last;
   if (!last) return cudaSuccess;
+  if (emu::dropped(__func__, "query of" + name(event->stream))) return cudaSuccess;
   if (!last->done) {
     emu::poll_one();
     return fail(cudaErrorNotReady);
@@ -201,6 +212,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const auto last = event->last;
   const int device = event->device;
   if (!last) return cudaSuccess;
+  if (emu::dropped(__func__, "wait for" + name(event->stream))) return cudaSuccess;
   emu::wait_until([=] { return last->done || emu::lost(device); });
   emu::ordered_after(last.get());
   return fail(emu::lost(device));
