@@ -22,6 +22,7 @@ compile() {
     tests/cuda_emulation/*) host+=(-O3 -fno-strict-aliasing) ;;
   esac
   case $source in
+    tools/gpu_check/*) host+=("-DGPU_CHECK_FOLDER=\"$root/tools/gpu_check\"") ;;
     *_avx2.cc) host+=(-mavx2 -mfma -mf16c -Wno-ignored-attributes) ;;
   esac
   if [[ $source != *.cu ]]; then

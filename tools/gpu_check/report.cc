@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <sstream>
+#include <map>
+
+#include "base/check.h"
 
 namespace cohort::gpu_check {
 namespace {
@@ -65,8 +67,8 @@ void Report::write(const Line& l) {
 }
 
 void Report::add(const std::string& name, const std::string& shape, double value,
-                 const std::string& unit, double ceiling) {
-  write({part_, name, shape, value, unit, ceiling, Verdict::info});
+                 const std::string& unit, double ceiling, Verdict verdict) {
+  write({part_, name, shape, value, unit, ceiling, verdict});
 }
 
 void Report::check(const std::string& name, const std::string& shape, double error) {
@@ -114,7 +116,36 @@ std::vector<Line> read_lines(const std::string& folder, const std::string& part)
   return lines;
 }
 
-void print_table(const std::vector<Line>& lines) {
+namespace {
+
+// Passes that differ in their shape alone, as one line with the largest of their values.
+std::vector<Line> folded(const std::vector<Line>& lines) {
+  std::vector<Line> out;
+  std::map<std::string, std::pair<size_t, int>> seen;  // where in `out`, how many
+  for (const Line& l : lines) {
+    if (l.verdict != Verdict::pass) {
+      out.push_back(l);
+      continue;
+    }
+    const auto [at, first] =
+        seen.insert({concat(l.part, '\t', l.name, '\t', l.unit, '\t', l.note), {out.size(), 0}});
+    auto& [index, count] = at->second;
+    count++;
+    if (first) {
+      out.push_back(l);
+      continue;
+    }
+    out[index].value = std::max(out[index].value, l.value);
+    out[index].shape = concat(count, " shapes, the largest of all");
+    if (l.unit.empty()) out[index].shape = concat(count, " shapes");
+  }
+  return out;
+}
+
+}  // namespace
+
+void print_table(const std::vector<Line>& all) {
+  const std::vector<Line> lines = folded(all);
   std::printf("%-10s %-38s %-44s %11s %-10s %10s %6s  %s\n", "part", "what", "shape", "value",
               "unit", "ceiling", "ratio", "verdict");
   for (const Line& l : lines) {

@@ -35,9 +35,8 @@ class Report {
  public:
   Report(const Settings& settings, std::string part);
 
-  // The section that following lines belong to is part of their name: "rms_norm, bf16".
   void add(const std::string& name, const std::string& shape, double value, const std::string& unit,
-           double ceiling = 0);
+           double ceiling = 0, Verdict verdict = Verdict::info);
   // An error as a share of what is allowed: passes up to 1. NaN fails.
   void check(const std::string& name, const std::string& shape, double error);
   void pass(const std::string& name, const std::string& shape, bool good, const std::string& note);
@@ -77,7 +76,8 @@ inline constexpr const char* kGemm = "bf16 gemm";
 // The lines of a part's file; none where there is no file.
 std::vector<Line> read_lines(const std::string& folder, const std::string& part);
 
-// The table on standard output, and FOLDER/gpu_check.json. facts: name and value, about the run.
+// The table on standard output, where what passed under one name is one line; and
+// FOLDER/gpu_check.json. facts: name and value, about the run.
 void print_table(const std::vector<Line>& lines);
 void write_json(const std::string& path,
                 const std::vector<std::pair<std::string, std::string>>& facts,
