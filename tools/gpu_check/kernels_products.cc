@@ -88,11 +88,41 @@ void check_pieces(const Bench& bench, DType type, DType activations) {
                     "added in tree order are the whole, to the bit");
 }
 
+// Where the order is fixed, a row's result has the same bits alone and in any batch.
+void check_row_alone(const Bench& bench, DType type, DType activations, ActivationMode mode) {
+  Stream stream(bench.device, activations, 1, true);
+  const int64_t n = bench.report.tiny() ? 24 : 512, columns = bench.report.tiny() ? 256 : 4096;
+  const std::vector<int64_t> sizes = bench.report.tiny()
+                                         ? std::vector<int64_t>{1, 3, 20}
+                                         : std::vector<int64_t>{1, 2, 8, 17, 64, 200, 513};
+  const reference::Weights w = reference::random_weights(type, n, columns, bench.random);
+  const Matrix matrix = reference::pack(stream, 0, {&w});
+  const std::vector<UnitRange> pieces = {{0, 1}};
+  const Floats x = reference::random_floats(sizes.back() * columns, bench.random);
+  const Array in(*bench.device, activations, x);
+  Activations prepared(stream, sizes.back(), columns, mode);
+  Floats alone;
+  bool same = true;
+  for (const int64_t rows : sizes) {
+    const Array y(*bench.device, DType::f32, rows * n);
+    ops::cuda::prepare(stream, prepared, Tensor(in.data(), activations, {rows, columns}));
+    ops::cuda::matmul(stream, Tensor(y.data(), DType::f32, {1, rows, n}), prepared, matrix, pieces);
+    Floats row = y.floats();
+    row.resize(size_t(n));
+    if (alone.empty()) alone = row;
+    same = same && row == alone;
+  }
+  const bool int8 = mode == ActivationMode::int8;
+  bench.report.pass("matmul, fixed order",
+                    concat(name(type), " times ", name(activations), int8 ? ", int8" : ""), same,
+                    concat("a row has the same bits among 1 to ", sizes.back()));
+}
+
 }  // namespace
 
 void check_products(const Bench& bench) {
   const bool tiny = bench.report.tiny();
-  const int64_t n = tiny ? 24 : 208, columns = tiny ? 256 : 1024;
+  const int64_t n = tiny ? 24 : 112, columns = tiny ? 256 : 1024;
   const std::vector<int64_t> sizes =
       tiny ? std::vector<int64_t>{2, 18} : std::vector<int64_t>{1, 7, 16, 64, 300};
   for (const DType type : reference::weight_types())
@@ -106,6 +136,12 @@ void check_products(const Bench& bench) {
         check.one(sizes.back(), ActivationMode::native, DType::f32, true);
         check_pieces(bench, type, activations);
       });
+  for (const DType type : {DType::bf16, DType::q4_0, DType::q8_0, DType::q4_k, DType::q6_k})
+    for (const ActivationMode mode : {ActivationMode::native, ActivationMode::int8}) {
+      if (type == DType::bf16 && mode == ActivationMode::int8) continue;
+      bench.report.guarded("matmul, fixed order", std::string(name(type)),
+                           [&] { check_row_alone(bench, type, DType::bf16, mode); });
+    }
 }
 
 }  // namespace cohort::gpu_check

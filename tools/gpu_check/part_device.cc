@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the GPU is and what it can do.
-#include <algorithm>
+#include <fstream>
 
 #include "base/check.h"
 #include "kernels/cuda/state.h"
@@ -21,6 +21,9 @@ void describe(Report& report, const CudaDevice& device) {
   report.note("device", "", device.name());
   report.note("driver", "CUDA", version(driver));
   report.note("runtime", "CUDA", version(runtime));
+  std::ifstream module("/proc/driver/nvidia/version");
+  std::string line;
+  if (std::getline(module, line)) report.note("kernel module", "", line);
   report.note("cublasLt", "", concat(cublasLtGetVersion()));
   report.add("memory", "total", double(device.memory().total) / double(1 << 30), "GiB");
   report.add("memory", "free", double(device.memory().free) / double(1 << 30), "GiB");

@@ -35,26 +35,23 @@ class Numbers {
   uint32_t state_;
 };
 
+uint32_t input_word(Input input, Numbers& numbers) {
+  if (input == Input::bits) return numbers.next();
+  if (input == Input::floats) {
+    const float x = std::clamp(numbers.of_any_size(), -100.0f, 100.0f);
+    uint32_t word;
+    std::memcpy(&word, &x, sizeof word);
+    return word;
+  }
+  const auto half = input == Input::bf16_pairs ? float_to_bf16 : float_to_half;
+  const uint32_t low = half(numbers.unit());
+  return low | uint32_t(half(numbers.unit())) << 16;
+}
+
 Words input_of(const Probe& probe) {
   Numbers numbers(uint32_t(probe.words_in * 100 + probe.words_out * 10 + probe.warps));
   Words words(size_t(probe.warps) * 32 * size_t(probe.words_in));
-  for (uint32_t& word : words) switch (probe.input) {
-      case Input::bf16_pairs:
-        word = float_to_bf16(numbers.unit());
-        word |= uint32_t(float_to_bf16(numbers.unit())) << 16;
-        break;
-      case Input::f16_pairs:
-        word = float_to_half(numbers.unit());
-        word |= uint32_t(float_to_half(numbers.unit())) << 16;
-        break;
-      case Input::bits:
-        word = numbers.next();
-        break;
-      case Input::floats: {
-        const float x = std::fmin(std::fmax(numbers.of_any_size(), -100.0f), 100.0f);
-        std::memcpy(&word, &x, sizeof word);
-      }
-    }
+  for (uint32_t& word : words) word = input_word(probe.input, numbers);
   return words;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tools of compute-sanitizer on this program's own parts with tiny shapes.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -18,7 +19,8 @@ std::string find_tool() {
   const char* path = std::getenv("PATH");
   const char* toolkit = std::getenv("CUDA_HOME");
   std::string folders = path != nullptr ? path : "";
-  folders += concat(":", toolkit != nullptr ? toolkit : "/usr/local/cuda", "/bin");
+  const std::string home = toolkit != nullptr ? toolkit : "/usr/local/cuda";
+  folders += concat(":", home, "/bin:", home, "/compute-sanitizer");
   for (size_t at = 0; at <= folders.size();) {
     const size_t end = std::min(folders.find(':', at), folders.size());
     const fs::path candidate = fs::path(folders.substr(at, end - at)) / "compute-sanitizer";
