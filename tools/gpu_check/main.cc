@@ -26,14 +26,14 @@ struct Part {
 constexpr Part kParts[] = {
     {"device", measure_device, 40},       {"kernels", check_kernels, 90},
     {"emulation", compare_emulation, 30}, {"engine", measure_engine, 150},
-    {"speed", measure_speed, 120},        {"nccl", check_nccl, 90},
+    {"speed", measure_speed, 120},        {"nccl", check_nccl, 120},
     {"sanitizer", run_sanitizer, 90},
 };
 constexpr int kGrace = 20;  // seconds from the end of a part's time to its kill
 
 struct Arguments {
   Settings settings;
-  int seconds = 480;  // for all parts together
+  int seconds = 440;  // for all parts together
   int child_seconds = 0;
   std::vector<std::string> parts;
 };
@@ -103,6 +103,18 @@ std::string text_of(const std::vector<Line>& lines, const std::string& name) {
   return "";
 }
 
+void write_lines(const Arguments& a, const std::vector<Line>& lines) {
+  char date[40];
+  const std::time_t now = std::time(nullptr);
+  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+  write_json(a.settings.folder + "/gpu_check.json",
+             {{"date", date},
+              {"device", text_of(lines, "device")},
+              {"driver", text_of(lines, "driver")},
+              {"runtime", text_of(lines, "runtime")}},
+             lines);
+}
+
 int run_all(const Arguments& a) {
   std::filesystem::create_directories(a.settings.folder);
   const Deadline deadline = Deadline::after(std::chrono::seconds(a.seconds));
@@ -118,16 +130,9 @@ int run_all(const Arguments& a) {
     std::fprintf(stderr, "gpu_check: %s ...\n", part.name);
     const std::vector<Line> more = run_child(a, part, std::min(part.seconds, left));
     lines.insert(lines.end(), more.begin(), more.end());
+    write_lines(a, lines);  // now, for who stops us later
   }
-  char date[40];
-  const std::time_t now = std::time(nullptr);
-  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
-  write_json(a.settings.folder + "/gpu_check.json",
-             {{"date", date},
-              {"device", text_of(lines, "device")},
-              {"driver", text_of(lines, "driver")},
-              {"runtime", text_of(lines, "runtime")}},
-             lines);
+  write_lines(a, lines);
   print_table(lines);
   const auto failed = std::count_if(lines.begin(), lines.end(),
                                     [](const Line& l) { return l.verdict == Verdict::fail; });

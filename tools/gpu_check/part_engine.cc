@@ -72,14 +72,15 @@ class Runner {
     const std::string shape = concat(variant_.name, ", batch ", batch, ", context ", sizes.context);
     report_.guarded("decode", shape, [&] {
       const int total = sizes.warm + sizes.steps;
-      launch(plans_->start_decoding(batch, sizes.context, total));
+      std::vector<StepPlan> plans = {plans_->start_decoding(batch, sizes.context, total)};
+      for (int i = 1; i < total; i++) plans.push_back(plans_->decode_on());
       TimePoint from{};
-      for (int i = 1; i < total; i++) {
-        launch(plans_->decode_on());
+      for (int i = 0; i < total; i++) {
+        launch(plans[size_t(i)]);
         if (i == sizes.warm) from = std::chrono::steady_clock::now();
       }
       drain();
-      // Steps warm - 1 or so had been collected at `from`, and all have been now.
+      // At `from` warm + 2 - depth steps had been collected, and now all have been.
       const double step =
           seconds(std::chrono::steady_clock::now() - from) / (sizes.steps - 1 + rank_->depth() - 1);
       report_.add("decode, time per token", shape, step * 1e3, "ms",
@@ -94,8 +95,9 @@ class Runner {
     report_.guarded("prefill", shape, [&] {
       std::vector<double> times;
       for (int i = 0; i < (report_.tiny() ? 2 : 4); i++) {
+        const StepPlan plan = plans_->prefill(length);
         const TimePoint from = std::chrono::steady_clock::now();
-        launch(plans_->prefill(length));
+        launch(plan);
         drain();
         times.push_back(seconds(std::chrono::steady_clock::now() - from));
       }
