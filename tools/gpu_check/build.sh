@@ -3,11 +3,14 @@
 # build.sh real|emulated FOLDER: builds FOLDER/gpu_check with nothing but g++ and the CUDA toolkit.
 # A GPU's machine may lack every library that the rest of the project needs, and CMake too, so the
 # compilers are called directly, as many at once as there are processors (JOBS=n for others).
-#   CUDA_HOME  the toolkit (default /usr/local/cuda), with NCCL; NCCL_HOME where that is elsewhere
+#   CUDA_HOME  the toolkit (default /usr/local/cuda, or where nvcc is), with NCCL; NCCL_HOME where that is elsewhere
 #   ARCH       90 for sm_90 (default: of the machine's GPU, else 90)
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$root"
+if [ -z "${CUDA_HOME:-}" ] && [ ! -x /usr/local/cuda/bin/nvcc ] && command -v nvcc >/dev/null; then
+  CUDA_HOME=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+fi
 export CUDA_HOME=${CUDA_HOME:-/usr/local/cuda}
 
 # One file. MODE and BUILD come from below.
