@@ -49,6 +49,12 @@ void set_schedule(Schedule schedule, std::uint64_t seed) {
   state().rng.seed(seed);
 }
 
+void hold_back(int device, int stream) {
+  const Guard g;
+  state().settings.held_device = device;
+  state().settings.held_stream = stream;
+}
+
 void set_device_count(int n) {
   const Guard g;
   state().settings.devices = n;

@@ -23,6 +23,9 @@ enum class Schedule { issue_order, newest_first, random };
 // COHORT_EMULATED_DEVICES, COHORT_EMULATED_MEMORY (bytes of each device) and
 // COHORT_EMULATED_SCHEDULE (issue, newest, random:SEED).
 void set_schedule(Schedule s, std::uint64_t seed = 1);
+// From now on work of this stream (the nth that the device had, from 0) is picked only when no
+// other can run: what does not wait for it by an event comes before it. Until reset() or device -1.
+void hold_back(int device, int stream);
 void set_device_count(int n);               // 1 unless set
 void set_device_memory(std::size_t bytes);  // 256 MiB unless set
 struct Model {                              // the limits of an A100, few multiprocessors

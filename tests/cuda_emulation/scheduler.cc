@@ -80,8 +80,12 @@ std::vector<Pick> runnable() {
   return picks;
 }
 
-Pick choose(const std::vector<Pick>& picks) {
+Pick choose(std::vector<Pick> picks) {
   auto& s = state();
+  const auto held = [&](const Pick& p) {
+    return p.stream->device == s.settings.held_device && p.stream->number == s.settings.held_stream;
+  };
+  if (!std::all_of(picks.begin(), picks.end(), held)) std::erase_if(picks, held);
   if (s.settings.schedule == Schedule::random) return picks[s.rng() % picks.size()];
   const auto less = [](const Pick& a, const Pick& b) { return a.key < b.key; };
   const auto [first, last] = std::minmax_element(picks.begin(), picks.end(), less);

@@ -114,6 +114,7 @@ struct Settings {
   std::size_t memory = 256 << 20;
   Model model;
   int host_threads = 0;
+  int held_device = -1, held_stream = -1;
   std::chrono::milliseconds stall_limit{60000};
 };
 
