@@ -16,7 +16,9 @@ endif()
 
 # What code of the CUDA backend links: runtime, cuBLASLt and NCCL, or what takes their place.
 if(COHORT_CUDA STREQUAL "real")
-  set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} -Xptxas -v")
+  if(CCACHE)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER "${CCACHE}")
+  endif()
   set(CMAKE_CUDA_ARCHITECTURES "${COHORT_CUDA_ARCHITECTURES}")
   # Else the static runtime is linked beside the shared one.
   set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)

@@ -14,7 +14,7 @@ build_packages=(
 test_packages=(
   "${build_packages[@]}"
   libbenchmark-dev clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev llvm-14 python3-venv
-  curl git iproute2 procps
+  curl git iproute2 procps libopenblas-dev
 )
 
 missing_packages() {

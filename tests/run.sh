@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds, and runs the tests.
 #
-#   tests/run.sh                      everything: format, cpu, clang-tidy, cpu-asan, cpu-tsan, fuzz
+#   tests/run.sh                      everything: format, clang-tidy, cpu, cpu-asan, cpu-tsan, fuzz, and
+#                                     where the CUDA toolkit is: cuda, cuda-emulation, -asan, -race
 #   tests/run.sh --preset cpu-asan    one preset
-#   tests/run.sh --label fast         only tests with that label (fast, cluster, reference, threads, fuzz)
+#   tests/run.sh --label fast         only tests with that label (fast, cluster, reference, threads, fuzz,
+#                                     cuda)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,20 +16,37 @@ while (($#)); do
   case "$1" in
     --preset) presets+=("${2:?--preset needs a name}"); shift 2 ;;
     --label) label="${2:?--label needs a name}"; shift 2 ;;
-    *) sed -n '3,8s/^# \{0,1\}//p' "$0"; exit 64 ;;
+    *) sed -n '3,10s/^# \{0,1\}//p' "$0"; exit 64 ;;
   esac
 done
 everything=false
 if ((${#presets[@]} == 0)); then
   case "$label" in
-    "") everything=true; presets=(cpu cpu-asan cpu-tsan fuzz) ;;
+    "") everything=true; presets=(cpu cpu-asan cpu-tsan fuzz cuda cuda-emulation cuda-asan cuda-race) ;;
     fuzz) presets=(fuzz) ;;
+    cuda) presets=(cuda cuda-emulation) ;;
     *) presets=(cpu) ;;
   esac
 fi
 
 source deploy/packages.sh
 install_packages "${test_packages[@]}"
+
+# The CUDA backend needs NVIDIA's toolkit, which Debian does not have. It is built and run on the
+# emulation where the toolkit's headers are.
+has_cuda() {
+  local nvcc
+  nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  [[ -x $nvcc ]] && "$nvcc" --version | grep -q 'release 1[3-9]' || return 1
+  find "$(dirname "$nvcc")/.." /usr/include -maxdepth 4 -name nccl.h -print -quit 2>/dev/null | grep -q .
+}
+if [[ " ${presets[*]} " == *" cuda"* ]] && ! has_cuda; then
+  echo "== the CUDA toolkit 13 with NCCL is not installed: the CUDA backend is not tested here"
+  kept=()
+  for preset in "${presets[@]}"; do [[ $preset == cuda* ]] || kept+=("$preset"); done
+  presets=("${kept[@]}")
+  ((${#presets[@]})) || exit 1
+fi
 
 # Clones in different folders share what ccache has compiled.
 export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
@@ -56,7 +75,7 @@ step() {
   [[ $result == passed ]]
 }
 
-check_format() { git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run --Werror; }
+check_format() { git ls-files '*.h' '*.cc' '*.cu' | xargs clang-format-14 --dry-run --Werror; }
 
 build() {
   cmake --preset "$1" >"build/$1.configure.log" 2>&1 || { cat "build/$1.configure.log"; return 1; }

@@ -6,8 +6,8 @@
 namespace cohort {
 
 Rank::~Rank() {
-  // Tokens that no step needed may still wait for their receiver, and a GPU's memory cannot be given
-  // back before what it does has ended.
+  // Tokens that no step needed may still wait for their receiver, and a GPU's memory cannot be
+  // given back before what it does has ended.
   if (device_tokens_ != nullptr) device_tokens_->abort(cancelled("the rank ends"));
 }
 

@@ -20,14 +20,11 @@ TEST(KvPoolTest, LayersDoNotOverlap) {
 }
 
 TEST(KvPoolTest, E06_BlocksFollowMemory) {
-  KvDemand demand{.block_bytes = 1000,
-                  .kv_memory = 12'345,
-                  .most_blocks = 500,
-                  .share = 250'000};
+  KvDemand demand{.block_bytes = 1000, .kv_memory = 12'345, .most_blocks = 500, .share = 250'000};
   EXPECT_EQ(affordable_blocks(demand), 12);  // as asked
   demand.kv_memory = 0;
   EXPECT_EQ(affordable_blocks(demand), 250);  // its share
-  demand.share = -5;  // a GPU without room for the workspace
+  demand.share = -5;                          // a GPU without room for the workspace
   EXPECT_EQ(affordable_blocks(demand), 0);
   demand.share = 250'000;
   demand.most_blocks = 40;
