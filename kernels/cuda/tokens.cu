@@ -19,15 +19,6 @@ struct Table {
 };
 Table view(const TokenTable& table) { return {table.data(), table.positions()}; }
 
-// A block has one run.
-__global__ void __launch_bounds__(kThreads)
-    load_runs(Table table, const int4* runs, const int32_t* tokens) {
-  const auto run = gpu::load16<int4>(runs + blockIdx.x);  // slot, position, count, begin
-  if (run.x < 0) return;
-  int32_t* to = table.at(run.x, run.y);
-  for (int i = int(threadIdx.x); i < run.z; i += int(blockDim.x)) to[i] = tokens[run.w + i];
-}
-
 // A thread has one row, here and below.
 __global__ void __launch_bounds__(kThreads)
     look_up_ids(Table table, int32_t* ids, const int32_t* slots, const int32_t* positions,
@@ -57,15 +48,6 @@ TokenTable::TokenTable(Stream& stream, int32_t slots, int32_t positions)
     : slots_(slots),
       positions_(positions),
       memory_(stream.device().allocate(size_t(slots) * size_t(positions) * sizeof(int32_t))) {}
-
-void load_tokens(Stream& stream, const TokenTable& table, Tensor runs, Tensor tokens) {
-  COHORT_CHECK(runs.dtype() == DType::i32 && runs.rank() == 2 && runs.dim(1) == 4);
-  check_list(tokens, tokens.elements());
-  if (runs.elements() == 0) return;
-  cuda_check(gpu::launch(load_runs, dim3(unsigned(runs.dim(0))), dim3(kThreads), 0, compute(stream),
-                         view(table), runs.as<const int4>(), tokens.i32()),
-             "load_tokens");
-}
 
 void look_up_tokens(Stream& stream, const TokenTable& table, Tensor ids, Tensor slots,
                     Tensor positions) {

@@ -26,9 +26,6 @@ class TokenTable {
 
 // All of them enqueue on the compute stream and take device memory.
 
-// Copies token runs into the table. runs i32 [n, 4]: slot, first position, how many, where in
-// `tokens` they begin; slot -1: nothing.
-void load_tokens(Stream& stream, const TokenTable& table, Tensor runs, Tensor tokens);
 // ids[r] = the token of slots[r] at positions[r]; 0 where a position is -1. All i32 [rows].
 void look_up_tokens(Stream& stream, const TokenTable& table, Tensor ids, Tensor slots,
                     Tensor positions);

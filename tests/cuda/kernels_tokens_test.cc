@@ -22,25 +22,6 @@ class TokensTest : public test::KernelTest {
   const cuda::TokenTable table_{stream_, 4, 1000};
 };
 
-TEST_F(TokensTest, LoadsRuns) {
-  Ints tokens(700);
-  for (size_t i = 0; i < tokens.size(); i++) tokens[i] = int32_t(i) + 50;
-  const DeviceArray list = ints(tokens), runs = ints({3,  300, 600, 0,    // more than a block
-                                                      -1, 0,   100, 0,    // nothing
-                                                      0,  999, 1,   600,  // the last position
-                                                      1,  5,   0,   0,    // no tokens
-                                                      2,  0,   99,  601});
-  in_every_order([&] {
-    Ints expected(4000);
-    device().upload(table_.data(), expected.data(), expected.size() * 4);
-    cuda::load_tokens(stream_, table_, runs.matrix(5), list.list());
-    for (int i = 0; i < 600; i++) expected[at(3, 300 + i)] = i + 50;
-    expected[at(0, 999)] = 650;
-    for (int i = 0; i < 99; i++) expected[at(2, i)] = 651 + i;
-    EXPECT_EQ(contents(), expected);
-  });
-}
-
 TEST_F(TokensTest, StoresAndLooksUp) {
   const int n = 300;
   Ints tokens, slots, positions, expected;
