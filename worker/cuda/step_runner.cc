@@ -10,6 +10,7 @@
 
 #include "base/device_cuda.h"
 #include "base/log.h"
+#include "worker/cuda/memory_watch.h"
 #include "worker/cuda/outbox.h"
 #include "worker/cuda/step_inputs.h"
 #include "worker/cuda/step_outputs.h"
@@ -24,6 +25,8 @@ namespace {
 constexpr int32_t kOnDevice = -1;
 // Sends of activations that may be on their way.
 constexpr int kOutgoing = 2;
+// How long a runner that ends waits for its device.
+constexpr Duration kFarewell = std::chrono::seconds(2);
 
 // What captured steps are told apart by.
 using GraphKey = std::tuple<int64_t, bool, bool, bool, bool>;
@@ -34,10 +37,11 @@ GraphKey key_of(const StepShape& s) {
 class CudaStepRunner final : public StepRunner {
  public:
   explicit CudaStepRunner(const StageParts& parts);
+  ~CudaStepRunner() override;
 
   int depth() const override { return limits_.in_flight; }
   Status launch(const StepPlan& plan) override;
-  bool finished() const override { return outputs_.end(launched_.front().flight).done(); }
+  bool finished() const override;
   Result<std::optional<StepResult>> collect(Duration patience) override;
   void abort(const Status& why) override;
 
@@ -59,7 +63,9 @@ class CudaStepRunner final : public StepRunner {
   void receive(int64_t rows);
   void send(int64_t rows);
   void warm_up();
+  Status wait_for(int flight, Duration patience) const;
   Status stopped() const;
+  Status whose_fault(const Status& ended) const;
 
   int64_t message_bytes(int64_t rows) const {
     return rows * int64_t(size_t(stage_.hidden()) * sizeof(float) + sizeof(int32_t));
@@ -92,6 +98,7 @@ class CudaStepRunner final : public StepRunner {
   DeviceTokenRoute route_;
   std::vector<Buffer> new_tokens_;  // per flight, host: tokens of new sequences
   std::map<GraphKey, CudaGraph> captured_;
+  MemoryWatch memory_watch_;
   std::deque<Launched> launched_;
   int next_flight_ = 0;
   TimePoint last_end_{};
@@ -120,7 +127,8 @@ CudaStepRunner::CudaStepRunner(const StageParts& parts)
       outputs_(device_, parts.limits, parts.limits.in_flight),
       route_(parts.stream, Group(parts.tokens), table_, slots_, parts.limits.max_slots,
              parts.limits.in_flight),
-      new_tokens_(size_t(parts.limits.in_flight)) {
+      new_tokens_(size_t(parts.limits.in_flight)),
+      memory_watch_(device_, log_warning) {
   if (stage_.first()) embedding_.emplace(stage_.make_embedding(parts));
   if (stage_.last()) {
     const int64_t rows = most_decoding(limits_);
@@ -130,6 +138,20 @@ CudaStepRunner::CudaStepRunner(const StageParts& parts)
     outbox_.emplace(device_, device_.pipe(), kOutgoing, size_t(message_bytes(limits_.max_rows)));
   }
   warm_up();
+}
+
+// A step that failed half way has left copies behind, which need their page-locked memory. Where
+// they do not end, somebody has not called abort.
+CudaStepRunner::~CudaStepRunner() {
+  try {
+    device_.use();
+    device_.order(device_.copy(), device_.compute());
+    CudaEvent end(device_);
+    end.record(device_.compute());
+    if (const Status ended = end.wait(kFarewell); !ended.ok()) log_debug(ended.message());
+  } catch (const Failure& failure) {
+    log_debug(failure.status().message());
+  }
 }
 
 // One step of padding of each size: the libraries choose their algorithms, scratch memory grows to
@@ -158,12 +180,13 @@ void CudaStepRunner::warm_up() {
 }
 
 Status CudaStepRunner::launch(const StepPlan& plan) {
-  device_.use();
   COHORT_CHECK_LT(int(launched_.size()), depth());
   COHORT_RETURN_IF_ERROR(slots_.apply(plan));
+  where_.set(Operation::launch);
   const int flight = next_flight_;
   next_flight_ = (next_flight_ + 1) % depth();
   try {
+    device_.use();
     if (plan.entries.empty()) {
       outputs_.mark_end(flight);
     } else {
@@ -171,14 +194,14 @@ Status CudaStepRunner::launch(const StepPlan& plan) {
       enqueue(plan, shape, flight);
     }
   } catch (const Failure& failure) {
-    return failure.status().annotate(concat("step ", plan.step, ", ", where_.text()));
+    return failure.status().annotate(
+        concat("step ", plan.step, " on ", device_.name(), ", ", where_.text()));
   }
   launched_.push_back({plan.step, flight, std::chrono::steady_clock::now()});
   return {};
 }
 
 void CudaStepRunner::enqueue(const StepPlan& plan, const StepShape& shape, int flight) {
-  where_.set(Operation::launch);
   inputs_.send(plan, slots_, shape, flight);
   upload_new(plan);
   where_.set(Operation::wait_for_tokens);
@@ -284,14 +307,32 @@ void CudaStepRunner::send(int64_t rows) {
   outbox_->sent();
 }
 
+Status CudaStepRunner::wait_for(int flight, Duration patience) const {
+  try {
+    device_.use();
+  } catch (const Failure& failure) {
+    return failure.status();
+  }
+  return outputs_.end(flight).wait(patience, [this] { return stopped(); });
+}
+
+bool CudaStepRunner::finished() const {
+  try {
+    return outputs_.end(launched_.front().flight).done() || !stopped().ok();
+  } catch (const Failure&) {
+    return true;  // collect tells what is wrong
+  }
+}
+
 Result<std::optional<StepResult>> CudaStepRunner::collect(Duration patience) {
   COHORT_CHECK(!launched_.empty());
-  device_.use();
   const Launched oldest = launched_.front();
   where_.set(Operation::wait_for_device);
-  const Status ended = outputs_.end(oldest.flight).wait(patience, [this] { return stopped(); });
-  if (!ended.ok()) return ended.annotate(concat("step ", oldest.step, " on ", device_.name()));
+  const Status ended = wait_for(oldest.flight, patience);
+  if (!ended.ok())
+    return whose_fault(ended).annotate(concat("step ", oldest.step, " on ", device_.name()));
   launched_.pop_front();
+  memory_watch_.step();
   const TimePoint now = std::chrono::steady_clock::now();
   const TimePoint begun = std::max(oldest.at, last_end_);
   last_end_ = now;
@@ -300,6 +341,15 @@ Result<std::optional<StepResult>> CudaStepRunner::collect(Duration patience) {
   return std::optional(StepResult{.step = oldest.step,
                                   .slots = outputs_.results(oldest.flight),
                                   .compute_seconds = seconds(now - begun)});
+}
+
+// The host cannot see what a GPU waits for: only whom it may.
+Status CudaStepRunner::whose_fault(const Status& ended) const {
+  if (ended.code() != Code::kDeadlineExceeded || tp_.size() * pp_.size() == 1) return ended;
+  return Status(ended.code(), concat(ended.message(), "; it may wait for another rank of ",
+                                     tp_.size() > 1 ? tp_.name() : "",
+                                     tp_.size() > 1 && pp_.size() > 1 ? ", or of " : "",
+                                     pp_.size() > 1 ? pp_communicator_.name() : ""));
 }
 
 Status CudaStepRunner::stopped() const {
