@@ -11,8 +11,7 @@ from lifecycle_test import up_fails
 
 GPUS = {"COHORT_EMULATED_DEVICES": "4", "COHORT_EMULATED_MEMORY": "1000000000"}
 SMALL = ["--context", 128, "--max-batch", 2, "--chunk", 32]
-QUESTION = [{"role": "system", "content": "You are a helpful AI assistant."},
-            {"role": "user", "content": "What is the capital of France?"}]
+PROMPT = "The capital of France is"
 
 
 def check_refusals():
@@ -34,14 +33,14 @@ def check_answer():
     with Cluster("--device", "cuda", "--tp", 2, "--pp", 2, *SMALL, environment=GPUS, ready_seconds=400) as cluster:
         print(f"four ranks ready after {time.monotonic() - started:.0f} s")
         model = cluster.get("/v1/models")[1]["data"][0]["id"]
-        stream = cluster.stream("/v1/chat/completions",
-                                {"model": model, "messages": QUESTION, "max_tokens": 8, "temperature": 0}, 400)
+        stream = cluster.stream("/v1/completions",
+                                {"model": model, "prompt": PROMPT, "max_tokens": 5, "temperature": 0}, 400)
         assert stream.status == 200, stream.error_body
-        pieces = [c["delta"].get("content") or "" for event in stream.events() for c in event["choices"]]
+        pieces = [choice["text"] for event in stream.events() for choice in event["choices"]]
         answer = "".join(pieces)
         print(f"answered after {time.monotonic() - started:.0f} s: {answer!r}")
-        assert answer == "The capital of France is Paris.", answer
-        assert sum(bool(p) for p in pieces) > 3, pieces  # streamed, not sent at once
+        assert answer.startswith(" Paris"), answer
+        assert sum(bool(p) for p in pieces) > 2, pieces  # streamed, not sent at once
         ranks = cluster.replicas()[0]["ranks"]
         assert len(ranks) == 4 and all("cuda" in rank["device"] for rank in ranks), ranks
 
