@@ -24,6 +24,8 @@ Buffer NcclMemory::allocate(size_t bytes, Duration patience) {
     return ncclCommWindowRegister(comm, data, bytes, &window, NCCL_WIN_COLL_SYMMETRIC);
   });
   if (status.code() == Code::kDeadlineExceeded) throw Failure(status);
+  // Not an allocation's own trouble, but that of a group that has ended.
+  if (const Status link = link_.status(); !link.ok()) throw Failure(link.annotate(name_));
   if (!status.ok()) say_once(status.message());
   blocks_.back().window = window;
   cuda_check(cudaMemsetAsync(data, 0, bytes, device_->compute()), "cudaMemsetAsync");

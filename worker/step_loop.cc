@@ -29,7 +29,8 @@ Result<StepLoop::Outcome> StepLoop::next() {
 
 // Launches what comes while the device computes.
 Status StepLoop::run_ahead() {
-  const TimePoint give_up = std::chrono::steady_clock::now() + rank_.patience();
+  // So that collect, which then waits for all of the patience, gives up before the watchdog does.
+  const TimePoint give_up = std::chrono::steady_clock::now() + rank_.patience() / 2;
   while (int(rows_.size()) < rank_.depth() && !rank_.finished() && !plans_.closed() &&
          std::chrono::steady_clock::now() < give_up) {
     const std::optional<StepPlan> plan = plans_.pop_for(kLook);

@@ -37,7 +37,7 @@ GraphKey key_of(const StepShape& s) {
 class CudaStepRunner final : public StepRunner {
  public:
   explicit CudaStepRunner(const StageParts& parts);
-  ~CudaStepRunner() override;
+  ~CudaStepRunner() override { settle(); }
 
   int depth() const override { return limits_.in_flight; }
   Status launch(const StepPlan& plan) override;
@@ -63,6 +63,7 @@ class CudaStepRunner final : public StepRunner {
   void receive(int64_t rows);
   void send(int64_t rows);
   void warm_up();
+  void settle() noexcept;
   Status wait_for(int flight, Duration patience) const;
   Status stopped() const;
   Status whose_fault(const Status& ended) const;
@@ -137,12 +138,21 @@ CudaStepRunner::CudaStepRunner(const StageParts& parts)
   } else {
     outbox_.emplace(device_, device_.pipe(), kOutgoing, size_t(message_bytes(limits_.max_rows)));
   }
-  warm_up();
+  try {
+    warm_up();
+  } catch (...) {
+    // Memory is given back now, which waits for the GPU: that must not wait for other ranks.
+    const Status why = cancelled("the first step has failed");
+    tp_.abort(why);
+    pp_communicator_.abort(why);
+    settle();
+    throw;
+  }
 }
 
 // A step that failed half way has left copies behind, which need their page-locked memory. Where
 // they do not end, somebody has not called abort.
-CudaStepRunner::~CudaStepRunner() {
+void CudaStepRunner::settle() noexcept {
   try {
     device_.use();
     device_.order(device_.copy(), device_.compute());
