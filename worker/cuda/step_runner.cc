@@ -53,7 +53,7 @@ class CudaStepRunner final : public StepRunner {
   };
 
   void enqueue(const StepPlan& plan, const StepShape& shape, int flight);
-  void upload_new(const StepPlan& plan);
+  void upload_new(const StepPlan& plan, int flight);
   void append_placeholders(const StepPlan& plan);
   // Embedding to sampled tokens, as far as this stage goes: what can be captured.
   void run_body(const StepShape& shape);
@@ -213,7 +213,7 @@ Status CudaStepRunner::launch(const StepPlan& plan) {
 
 void CudaStepRunner::enqueue(const StepPlan& plan, const StepShape& shape, int flight) {
   inputs_.send(plan, slots_, shape, flight);
-  upload_new(plan);
+  upload_new(plan, flight);
   where_.set(Operation::wait_for_tokens);
   route_.before_step(plan, flight);
   if (!stage_.first()) receive(shape.rows);
@@ -231,12 +231,12 @@ void CudaStepRunner::enqueue(const StepPlan& plan, const StepShape& shape, int f
 }
 
 // What new sequences come with goes to the table in one piece each.
-void CudaStepRunner::upload_new(const StepPlan& plan) {
+void CudaStepRunner::upload_new(const StepPlan& plan, int flight) {
   size_t tokens = 0;
   for (const StepEntry& entry : plan.entries)
     if (entry.sequence) tokens += entry.sequence->tokens.size();
   if (tokens == 0) return;
-  Buffer& host = new_tokens_[size_t(next_flight_)];
+  Buffer& host = new_tokens_[size_t(flight)];
   if (host.size() < tokens * sizeof(int32_t))
     host = device_.allocate_pinned(2 * tokens * sizeof(int32_t));
   int32_t* at = host.as<int32_t>();
