@@ -7,8 +7,9 @@ namespace cohort {
 
 Rank::~Rank() {
   // Tokens that no step needed may still wait for their receiver, and a GPU's memory cannot be
-  // given back before what it does has ended.
-  if (device_tokens_ != nullptr) device_tokens_->abort(cancelled("the rank ends"));
+  // given back before what it does has ended. Receivers end in peace: a sender may be later.
+  const bool sends = mesh_.coordinates(rank_).pp + 1 == mesh_.pp();
+  if (sends && device_tokens_ != nullptr) device_tokens_->abort(cancelled("the rank ends"));
 }
 
 Status Rank::launch(const StepPlan& plan) {

@@ -143,11 +143,12 @@ TEST_F(RuntimeTest, StreamsAreAsynchronousAndInOrder) {
 TEST_F(RuntimeTest, PollingAStreamMakesProgress) {
   Stream s;
   int n = 0;
-  for (int i = 0; i < 3; ++i) ASSERT_EQ(cudaLaunchHostFunc(s, add_one, &n), cudaSuccess);
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(cudaLaunchHostFunc(s, add_one, &n), cudaSuccess);
   int polls = 0;
   while (cudaStreamQuery(s) == cudaErrorNotReady) ++polls;
-  EXPECT_EQ(polls, 3);
-  EXPECT_EQ(n, 3);
+  EXPECT_GT(polls, 1);
+  EXPECT_LE(polls, 100);
+  EXPECT_EQ(n, 100);
   EXPECT_EQ(cudaGetLastError(), cudaErrorNotReady);
 }
 
@@ -215,7 +216,7 @@ TEST_F(RuntimeTest, PollingAnEventMakesProgress) {
   ASSERT_EQ(cudaLaunchHostFunc(s, add_one, &n), cudaSuccess);
   int polls = 0;
   while (cudaEventQuery(e) == cudaErrorNotReady) ++polls;
-  EXPECT_EQ(polls, 2);
+  EXPECT_GE(polls, 1);
   EXPECT_EQ(n, 1);
   EXPECT_EQ(cudaStreamSynchronize(s), cudaSuccess);
 }

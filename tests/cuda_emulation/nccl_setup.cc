@@ -251,7 +251,7 @@ ncclResult_t now_or_later(const CommPtr& c, std::function<ncclResult_t()> work) 
 }
 
 void progress(Comm& c) {
-  if (c.finalized && c.setup) poll_one();  // nobody else may be waiting for the device
+  if (c.finalized && c.setup) poll(c.setup);  // nobody else may be waiting for the device
   if (c.setup && c.setup()) c.setup = nullptr;
   if (c.setup || c.deferred.empty() || --c.polls_left >= 0) return;
   const auto work = std::move(c.deferred.front());

@@ -111,6 +111,8 @@ std::string dump() {
   return text;
 }
 
+constexpr std::uint64_t kPolled = 32;  // pieces of work that run, at most, while a host polls
+
 [[noreturn]] void deadlock() {
   state().broken = true;
   changed();
@@ -175,10 +177,15 @@ bool run_one() {
   return true;
 }
 
-void poll_one() {
+void poll(const std::function<bool()>& done) {
   auto& s = state();
   if (s.broken) raise("another rank failed");
-  if (run_or_break()) return;
+  // Several, for those who poll sleep in between: as many as a fast device would do meanwhile.
+  const bool random = s.settings.schedule == Schedule::random;
+  bool any = false;
+  for (auto n = random ? 1 + s.rng() % kPolled : kPolled; n > 0 && !done() && run_or_break(); --n)
+    any = true;
+  if (any) return;
   if (!s.external_waits && Clock::now() - s.progress > s.settings.stall_limit) deadlock();
   // A polling loop must leave the processor to those that it waits for.
   const int depth = s.lock.release();

@@ -183,8 +183,10 @@ cudaError_t need(cudaEvent_t event);
 cudaError_t unsafe(const char* api);
 
 void push(CUstream_st* stream, const Template& t, const std::shared_ptr<Launch>& exec_before);
-bool run_one();   // one runnable piece of work; false when none can run
-void poll_one();  // the same for a host thread that polls; called without other locks held
+bool run_one();  // one runnable piece of work; false when none can run
+// For a host thread that polls: runs a few pieces of work, unless done() holds before. Called
+// without other locks held.
+void poll(const std::function<bool()>& done);
 bool drained(int device);
 void order_after_device(int device);
 // Waits for all work of a device. False when that cannot end; used where nothing may be thrown.

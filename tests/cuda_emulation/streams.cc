@@ -102,7 +102,7 @@ cudaError_t cudaStreamQuery(cudaStream_t s) {
   if (const auto e = need(s)) return e;
   if (const auto e = not_captured(s, __func__)) return e;
   if (!s->queue.empty()) {
-    emu::poll_one();
+    emu::poll([s] { return s->queue.empty(); });
     return fail(cudaErrorNotReady);
   }
   if (s->last) emu::ordered_after(&s->last->tokens->back());
@@ -198,7 +198,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (!last) return cudaSuccess;
   if (emu::dropped(__func__, "query of" + name(event->stream))) return cudaSuccess;
   if (!last->done) {
-    emu::poll_one();
+    emu::poll([last] { return last->done; });
     return fail(cudaErrorNotReady);
   }
   emu::ordered_after(last.get());
