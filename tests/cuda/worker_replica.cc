@@ -10,8 +10,8 @@ namespace cohort::testing {
 
 GpuReplica::GpuReplica(const ReplicaOptions& options) : ranks_(size_t(options.layout.ranks())) {
   spawn_ranks(options.layout.ranks(), [&](World& world) {
-    const auto checkpoint = two_layers()();
-    ranks_[size_t(world.rank())] = require_ok(Rank::load(world, *checkpoint, options, {}));
+    TinyCheckpoint checkpoint(least_model(options.layout.pp));
+    ranks_[size_t(world.rank())] = require_ok(Rank::load(world, checkpoint, options, {}));
   });
 }
 

@@ -16,7 +16,7 @@ std::vector<TestRequest> drawn_requests(uint32_t seed) {
   for (int i = 0; i < 3; i++) {
     SamplingParams drawn;
     drawn.seed = seed + uint32_t(i);
-    drawn.temperature = 1.3f;
+    drawn.temperature = 1.3f;  // what is drawn follows from seed and logits
     drawn.logprobs = 2;
     requests.push_back({some_tokens(2 + i, seed + uint32_t(i)), 0, drawn, 0});
   }
@@ -54,7 +54,7 @@ void set_order(int order) {
 
 Trials::Trials(int tp, int pp, bool graphs) : options_(small_options(tp, pp, graphs)) {
   start();
-  for (const uint32_t seed : {1, 100, 200, 300}) {
+  for (const uint32_t seed : {1, 100, 200, 300, 400, 500, 600, 700}) {
     requests_.push_back(drawn_requests(seed));
     expected_.push_back(replica_->run(requests_.back(), kSteps, {}));
   }

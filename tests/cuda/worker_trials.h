@@ -12,7 +12,7 @@ namespace cohort::testing {
 
 class Trials {
  public:
-  static constexpr size_t kSteps = 12;
+  static constexpr size_t kSteps = 10;
   // Not captured before, so captured in this step where graphs are on.
   static constexpr size_t kFirstDecode = 3;
   // A decode step in the middle: others are in flight before it, and some come after it.

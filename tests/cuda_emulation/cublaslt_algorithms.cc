@@ -93,8 +93,10 @@ cublasStatus_t get_list(const std::array<std::uint32_t, N>& list, void* out, std
 
 cublasStatus_t check_algorithm(const Product& p, const Algorithm& a, std::size_t* workspace) {
   const auto types = types_of(p);
-  if (a.magic != kAlgorithmMagic || !std::equal(types.begin(), types.end(), a.types))
-    return CUBLAS_STATUS_INVALID_VALUE;
+  // Not std::equal: the race checker sees into memcmp, and takes a stack for shared memory.
+  bool same = a.magic == kAlgorithmMagic;
+  for (std::size_t i = 0; i < types.size(); ++i) same &= types[i] == a.types[i];
+  if (!same) return CUBLAS_STATUS_INVALID_VALUE;
   auto known = [](const auto& ids, std::uint32_t id) {
     return id == 0 || std::find(ids.begin(), ids.end(), id) != ids.end();
   };
