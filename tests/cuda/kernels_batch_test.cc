@@ -25,6 +25,7 @@ struct Filled {
   }
   std::vector<AttentionWork> work(int first, int count) const {
     std::vector<AttentionWork> out(static_cast<size_t>(count));
+    if (count == 0) return out;  // memcpy may not be told of a null pointer
     std::memcpy(out.data(), view.items + first * cuda::kWorkInts, out.size() * sizeof(out[0]));
     return out;
   }
