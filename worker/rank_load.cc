@@ -16,8 +16,13 @@
 namespace cohort {
 namespace {
 
-// Partial sums of all ranks that one ordered sum may gather.
-constexpr int64_t kMostPieces = 64;
+// Partial sums of all ranks that one ordered sum of a stage gathers at most: of its row-parallel
+// products, and of the embedding, one per rank.
+int64_t most_pieces(const Partition& partition) {
+  const TreePlan attention(partition.units.attention, partition.attention);
+  const TreePlan ffn(partition.units.ffn, partition.ffn);
+  return std::max({attention.total_pieces(), ffn.total_pieces(), attention.ranks()});
+}
 
 // Everybody's answer to the same question, or the first failure of any rank, for all alike: a rank
 // that cannot go on must not leave the others waiting for it.
@@ -263,15 +268,14 @@ class RankLoader {
   }
 
   Status make_gpu_groups() {
-    const Partition& partition = rank_->partition_;
-    const int units = std::max(partition.units.attention, partition.units.ffn);
+    const int64_t pieces = options_.gpu.deterministic ? most_pieces(rank_->partition_) : 0;
     COHORT_ASSIGN_OR_RETURN(
         DeviceGroups groups,
-        make_device_groups(device_, *rank_->tp_, *rank_->pp_,
-                           {.ordered = options_.gpu.deterministic,
-                            .max_gather_floats = std::min<int64_t>(units, kMostPieces) *
-                                                 rank_->limits_.max_rows * rank_->config_.hidden,
-                            .timeout = options_.start_timeout}));
+        make_device_groups(
+            device_, *rank_->tp_, *rank_->pp_,
+            {.ordered = options_.gpu.deterministic,
+             .max_gather_floats = pieces * rank_->limits_.max_rows * rank_->config_.hidden,
+             .timeout = options_.start_timeout}));
     rank_->device_tp_ = std::move(groups.tp);
     rank_->device_pp_ = std::move(groups.pp);
     rank_->device_tokens_ = std::move(groups.tokens);
