@@ -163,8 +163,8 @@ class AttentionWorld {
       const std::vector<double> sizes = reference::attend({at, at + g_.dim}, keys, values).out;
       for (int d = 0; d < g_.dim; d++) {
         // Weights are rounded like activations, and so is their sum.
-        const double weights =
-            rounding(type).relative * (sizes[size_t(d)] + std::fabs(expected.out[size_t(d)]));
+        const double weights = reference::rounding(type).relative *
+                               (sizes[size_t(d)] + std::fabs(expected.out[size_t(d)]));
         const double bound = reference::kAttention * expected.magnitude + weights +
                              allowed(type, expected.out[size_t(d)]);
         const double x = double(out[size_t(head * g_.dim + d)]);

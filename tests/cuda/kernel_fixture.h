@@ -24,34 +24,9 @@ inline const std::vector<DType>& activation_types() {
   return types;
 }
 
-// OCP 8-bit floating point, E4M3: bias 7, the only NaN has all bits set, no infinity.
-inline float e4m3_to_float(uint8_t bits) {
-  const int exponent = bits >> 3 & 15, fraction = bits & 7;
-  if ((bits & 127) == 127) return std::nanf("");
-  const double size =
-      exponent == 0 ? fraction * 0x1p-9 : std::ldexp(1 + fraction / 8.0, exponent - 7);
-  return float(bits & 128 ? -size : size);
-}
-
-// Half a unit in the last place: what rounding to the type adds to an error.
-struct Rounding {
-  double relative, absolute;
-};
-inline Rounding rounding(DType type) {
-  switch (type) {
-    case DType::f16:
-      return {0x1p-11, 0x1p-25};
-    case DType::bf16:
-      return {0x1p-8, 0};
-    case DType::f8_e4m3:
-      return {0x1p-4, 0x1p-10};
-    default:
-      return {0, 0};
-  }
-}
 // Of a result `expected` that is rounded to the type, computed in f32 with this relative error.
 inline double allowed(DType type, double expected, double relative = reference::kElementwise) {
-  const Rounding r = rounding(type);
+  const reference::Rounding r = reference::rounding(type);
   return (r.relative * (1 + relative) + relative) * std::fabs(expected) + r.absolute;
 }
 
@@ -77,7 +52,7 @@ inline std::vector<float> decode(DType type, const std::vector<std::byte>& store
       std::memcpy(&bits, &stored[i * size], size);
     if (type == DType::f16) out[i] = half_to_float(bits);
     if (type == DType::bf16) out[i] = bf16_to_float(bits);
-    if (type == DType::f8_e4m3) out[i] = e4m3_to_float(uint8_t(bits));
+    if (type == DType::f8_e4m3) out[i] = reference::e4m3_to_float(uint8_t(bits));
   }
   return out;
 }

@@ -55,6 +55,27 @@ Tolerance tolerance(DType type) {
   }
 }
 
+Rounding rounding(DType type) {
+  switch (type) {
+    case DType::f16:
+      return {0x1p-11, 0x1p-25};
+    case DType::bf16:
+      return {0x1p-8, 0};
+    case DType::f8_e4m3:
+      return {0x1p-4, 0x1p-10};
+    default:
+      return {0, 0};
+  }
+}
+
+float e4m3_to_float(uint8_t bits) {
+  const int exponent = bits >> 3 & 15, fraction = bits & 7;
+  if ((bits & 127) == 127) return std::nanf("");
+  const double size =
+      exponent == 0 ? fraction * 0x1p-9 : std::ldexp(1 + fraction / 8.0, exponent - 7);
+  return float(bits & 128 ? -size : size);
+}
+
 std::vector<DType> weight_types() {
   return {DType::f32,  DType::f16,  DType::bf16, DType::q8_0, DType::q4_0, DType::q4_1,
           DType::q5_0, DType::q5_1, DType::q4_k, DType::q5_k, DType::q6_k};

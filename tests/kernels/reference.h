@@ -24,6 +24,15 @@ Tolerance tolerance(DType type);
 inline constexpr double kElementwise = 2e-6;
 inline constexpr double kAttention = 3e-6;  // times max |v| (1 + sum |q_d k_d|), f32 cache
 
+// Half a unit in the last place: what rounding to a float type adds to an error.
+struct Rounding {
+  double relative, absolute;
+};
+Rounding rounding(DType type);
+
+// OCP 8-bit floating point, E4M3: bias 7, the only NaN has all bits set, no infinity.
+float e4m3_to_float(uint8_t bits);
+
 // Every type that weights may have.
 std::vector<DType> weight_types();
 

@@ -8,35 +8,6 @@
 #include "base/half.h"
 
 namespace cohort::gpu_check {
-namespace {
-
-// OCP 8-bit floating point, E4M3: bias 7, the only NaN has all bits set, no infinity.
-float e4m3_to_float(uint8_t bits) {
-  const int exponent = bits >> 3 & 15, fraction = bits & 7;
-  if ((bits & 127) == 127) return std::nanf("");
-  const double size =
-      exponent == 0 ? fraction * 0x1p-9 : std::ldexp(1 + fraction / 8.0, exponent - 7);
-  return float(bits & 128 ? -size : size);
-}
-
-// Half a unit in the last place.
-struct Rounding {
-  double relative, absolute;
-};
-Rounding rounding(DType type) {
-  switch (type) {
-    case DType::f16:
-      return {0x1p-11, 0x1p-25};
-    case DType::bf16:
-      return {0x1p-8, 0};
-    case DType::f8_e4m3:
-      return {0x1p-4, 0x1p-10};
-    default:
-      return {0, 0};
-  }
-}
-
-}  // namespace
 
 std::vector<std::byte> encode(DType type, const std::vector<float>& values) {
   const size_t size = size_t(bytes_of(type, 1));
@@ -58,7 +29,7 @@ std::vector<float> decode(DType type, const std::vector<std::byte>& stored) {
     if (type == DType::f32) std::memcpy(&out[i], &bits, sizeof(float));
     if (type == DType::f16) out[i] = half_to_float(uint16_t(bits));
     if (type == DType::bf16) out[i] = bf16_to_float(uint16_t(bits));
-    if (type == DType::f8_e4m3) out[i] = e4m3_to_float(uint8_t(bits));
+    if (type == DType::f8_e4m3) out[i] = reference::e4m3_to_float(uint8_t(bits));
   }
   return out;
 }
@@ -68,7 +39,7 @@ std::vector<float> rounded(DType type, const std::vector<float>& values) {
 }
 
 double allowed(DType type, double expected, double relative) {
-  const Rounding r = rounding(type);
+  const reference::Rounding r = reference::rounding(type);
   return (r.relative * (1 + relative) + relative) * std::fabs(expected) + r.absolute + 1e-30;
 }
 
