@@ -111,11 +111,22 @@ void RequestService::finish_event(Sequence& sequence, const replica::v1::TokenEv
     case replica::v1::FINISH_ERROR:
       if (event.invalid_request())
         return fail(sequence.request, invalid_request(event.error()), Outcome::rejected);
+      if (event.leaving()) return turned_away(sequence, event.error());
       log_warning(concat("replica ", sequence.replica_name, " failed a sequence: ", event.error()));
       return requeue(sequence.id, event.error(), false);
     default:
       return;
   }
+}
+
+// Its replica is going: it gets nothing new, and the sequence has lost nothing but its place.
+void RequestService::turned_away(Sequence& sequence, const std::string& why) {
+  if (ReplicaRecord* record = replicas_.by_name(sequence.replica_name)) {
+    record->leave(why);
+    announce_state(*record);
+  }
+  ++sequence.turned_away;
+  requeue(sequence.id, why, false);
 }
 
 // The sequence has no replica any more. tell_replica: that one may still work on it.

@@ -35,6 +35,7 @@ struct Sequence {
   TextStream text;
   std::deque<HeldRecord> held{};
   uint32_t attempt = 0;      // of the current or last submission
+  uint32_t turned_away = 0;  // attempts that a leaving replica did not take on
   int crashes = 0;           // of replicas that had it
   std::string replica_name;  // where it runs; "" while it waits
   size_t acknowledged = 0;   // tokens

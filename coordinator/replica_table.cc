@@ -52,6 +52,12 @@ const char* name(ReplicaState state) {
   return "?";
 }
 
+void ReplicaRecord::leave(const std::string& why) {
+  leaving = true;
+  state = ReplicaState::draining;
+  problem = why;
+}
+
 int64_t ReplicaRecord::pending_prefill() const {
   int64_t own = 0, unseen = 0;
   for (const auto& [id, assignment] : assigned) {
@@ -112,7 +118,7 @@ Result<ReplicaTable::Joined> ReplicaTable::hello(uint64_t session,
   record.problem = "waiting for its first load report";
   record.hello = hello;
   record.loaded = false;
-  record.told_drain = false;
+  record.leaving = false;
   record.heard = now;
   record.next_submit = 1;
   record.load.set_last_submit(0);
@@ -170,7 +176,7 @@ void ReplicaTable::judge(ReplicaRecord& record, TimePoint now) {
                ") has made no progress for ", static_cast<double>(rank.last_progress_ms()) / 1000,
                " s", rank.where().empty() ? "" : " in " + rank.where());
   }
-  if (record.load.draining() || record.told_drain) {
+  if (record.load.draining() || record.leaving) {
     record.state = ReplicaState::draining;
     record.problem = "it is draining";
   }

@@ -45,7 +45,7 @@ struct ReplicaRecord {
   replica::v1::Hello hello;
   replica::v1::Load load;
   bool loaded = false;      // a Load has come in this session
-  bool told_drain = false;  // by us, in this session
+  bool leaving = false;     // told to drain, or it turned work away, in this session
   TimePoint heard{};        // last Load, or Hello
   TimePoint lost{};         // when the stream ended
   uint64_t next_submit = 1;
@@ -53,6 +53,7 @@ struct ReplicaRecord {
   PrefixIndex prefixes;
 
   bool alive() const { return state != ReplicaState::dead; }
+  void leave(const std::string& why);  // no new work in this session
   // Room for another sequence with so many tokens to prefill.
   bool has_room(int64_t prefill_tokens) const;
   int64_t pending_prefill() const;

@@ -107,6 +107,7 @@ class RequestService : public SessionEvents {
   // deliver.cc
   bool deliver(ReplicaRecord& record, Sequence& sequence, const replica::v1::TokenEvent& event);
   void finish_event(Sequence& sequence, const replica::v1::TokenEvent& event);
+  void turned_away(Sequence& sequence, const std::string& why);
   void count_tokens(OpenRequest& request, Sequence& sequence, int64_t fresh);
   void acknowledge(ReplicaRecord& record, Sequence& sequence);
   void complete(Sequence& sequence, FinishReason reason);

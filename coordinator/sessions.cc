@@ -174,10 +174,11 @@ void RequestService::requeue(uint64_t sequence_id, const std::string& why, bool 
                  {},
                  true},
                 Outcome::failed);
-  if (sequence->attempt >= options_.most_attempts)
+  const uint32_t failures = sequence->attempt - sequence->turned_away;
+  if (failures >= options_.most_attempts)
     return fail(sequence->request,
                 {Code::kUnavailable,
-                 concat("the request failed on ", sequence->attempt, " replicas; last: ", why),
+                 concat("the request failed on ", failures, " replicas; last: ", why),
                  {},
                  5,
                  false},
@@ -197,8 +198,7 @@ bool RequestService::drain(const std::string& replica_name) {
     if (!record || !record->link) return;
     CoordinatorMessage message;
     message.mutable_drain();
-    record->told_drain = true;  // what is on the way to it would come back as an error
-    record->state = ReplicaState::draining;
+    record->leave("it is draining");
     record->link->send(std::move(message));
   });
   return true;

@@ -153,6 +153,24 @@ TEST_F(FailoverTest, AnInvalidRequestIsNotTriedElsewhere) {
   EXPECT_EQ(fake->submits().size(), 1U);
 }
 
+// A rank of it has died, say, and its leader still talks: it must not use up a request's attempts.
+TEST_F(FailoverTest, E03_AReplicaThatTurnsWorkAwayGetsNoMoreAndCostsNoAttempt) {
+  options_.service.most_attempts = 1;
+  start();
+  FakeReplicaOptions options = named("a");
+  options.fail_with = "the replica is shutting down";
+  options.leaving = true;
+  const auto going = replica(options);
+  auto answer = std::async(std::launch::async, [&] { return complete(kLong); });
+  ASSERT_TRUE(eventually([&] { return going->submits().size() == 1; }));
+  ASSERT_TRUE(eventually([&] {
+    return server_->service().view()->replicas.at(0).state == ReplicaState::draining;
+  }));
+  const auto other = replica(named("b"));
+  EXPECT_EQ(streamed_text(answer.get()), FakeReplica::letters(ids("story"), 300));
+  EXPECT_EQ(going->submits().size(), 1U);
+}
+
 TEST_F(FailoverTest, ADrainingReplicaGetsNothingNew) {
   start();
   const auto a = replica(named("a"));

@@ -13,6 +13,7 @@ namespace cohort::testing {
 namespace {
 
 constexpr int kCompute = 0, kTokens = 3, kCopy = 4;
+const std::vector<int> kEachStream = {0, 1, 2, 3, 4};
 
 struct Shape {
   int tp, pp;
@@ -112,7 +113,7 @@ TEST_P(WorkerPlantedCallTest, EveryCallOfNcclThatOneRankLeavesOutIsFound) {
 // own.
 TEST_P(WorkerPlantedCallTest, EveryCallOfNcclInTheWrongOrderIsFound) {
   for (const std::string api : {"ncclAllReduce", "ncclRecv"})
-    plant_each(emu::swap_next, api, {}, [&](int, const std::string& found) {
+    plant_each(emu::swap_next, api, kEachStream, [&](int, const std::string& found) {
       EXPECT_NE(found, "");
       trials_.restart();
     });

@@ -249,6 +249,7 @@ std::vector<TokenEvent> FakeReplica::step() {
     if (live.cancelled || !options_.fail_with.empty()) {
       event.set_finish(live.cancelled ? FINISH_CANCELLED : FINISH_ERROR);
       event.set_error(options_.fail_with);
+      event.set_leaving(options_.leaving);
       event.set_invalid_request(options_.invalid_request);
       events.push_back(event);
       at = live_.erase(at);

@@ -27,6 +27,7 @@ struct FakeReplicaOptions {
   int skip_index = -1;            // the event of this index is lost
   std::string fail_with;          // every request ends with this error
   bool invalid_request = false;   // and it is the request's fault
+  bool leaving = false;           // or the replica is about to end
   int64_t stuck_rank_ms = 0;      // reported last_progress_ms of rank 1
   std::function<int32_t(const std::vector<int32_t>& prompt, int index)> token;  // default: letters
   int32_t end_token = 257;

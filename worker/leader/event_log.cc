@@ -34,6 +34,7 @@ bool EventLog::append(const SequenceEvent& event) {
     attempt.end.set_finish(to_wire(*event.finish));
     attempt.end.set_error(event.error);
     attempt.end.set_invalid_request(event.refused == Code::kInvalidArgument);
+    attempt.end.set_leaving(event.refused == Code::kUnavailable);
   }
   if (full) {
     attempt.ended = true;

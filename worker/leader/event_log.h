@@ -56,7 +56,7 @@ class EventLog {
     int32_t cached_tokens = 0;
     bool ended = false, end_sent = false;
     TimePoint end_sent_at{};
-    replica::v1::TokenEvent end;  // finish, error, invalid_request
+    replica::v1::TokenEvent end;  // finish, error, whose fault
     int32_t next() const { return first + static_cast<int32_t>(tokens.size()); }
     bool has_unsent() const { return sent < next() || (ended && !end_sent); }
   };

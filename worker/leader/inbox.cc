@@ -7,7 +7,7 @@ namespace cohort {
 
 Status Inbox::put(Command command) {
   const std::lock_guard lock(mutex_);
-  if (closed_) return cancelled("the replica is shutting down");
+  if (closed_) return unavailable("the replica is shutting down");
   if (commands_.size() >= capacity_ && std::holds_alternative<SequenceRequest>(command))
     return resource_exhausted(concat("the replica has ", capacity_,
                                      " commands waiting for its next step: try again later"));

@@ -287,6 +287,7 @@ TEST_F(SessionTest, RefusalsSayWhoseFaultItIs) {
   ASSERT_TRUE(message);
   EXPECT_EQ(message->events().events(0).finish(), replica::v1::FINISH_ERROR);
   EXPECT_TRUE(message->events().events(0).invalid_request());
+  EXPECT_FALSE(message->events().events(0).leaving());
   CoordinatorMessage drain;
   drain.mutable_drain();
   coordinator_->send(drain);
@@ -295,6 +296,7 @@ TEST_F(SessionTest, RefusalsSayWhoseFaultItIs) {
   ASSERT_TRUE(message);
   EXPECT_EQ(message->events().events(0).request(), 10u);
   EXPECT_FALSE(message->events().events(0).invalid_request());
+  EXPECT_TRUE(message->events().events(0).leaving());
   for (int i = 0; i < 100; ++i) {
     const auto load = coordinator_->next(LeaderMessage::kLoad);
     ASSERT_TRUE(load);
