@@ -44,10 +44,10 @@ struct ReplicaRecord {
   int restarts = 0;
   replica::v1::Hello hello;
   replica::v1::Load load;
-  bool loaded = false;      // a Load has come in this session
-  bool leaving = false;     // told to drain, or it turned work away, in this session
-  TimePoint heard{};        // last Load, or Hello
-  TimePoint lost{};         // when the stream ended
+  bool loaded = false;   // a Load has come in this session
+  bool leaving = false;  // told to drain, or it turned work away, in this session
+  TimePoint heard{};     // last Load, or Hello
+  TimePoint lost{};      // when the stream ended
   uint64_t next_submit = 1;
   std::unordered_map<uint64_t, Assignment> assigned;  // by sequence
   PrefixIndex prefixes;

@@ -163,9 +163,8 @@ TEST_F(FailoverTest, E03_AReplicaThatTurnsWorkAwayGetsNoMoreAndCostsNoAttempt) {
   const auto going = replica(options);
   auto answer = std::async(std::launch::async, [&] { return complete(kLong); });
   ASSERT_TRUE(eventually([&] { return going->submits().size() == 1; }));
-  ASSERT_TRUE(eventually([&] {
-    return server_->service().view()->replicas.at(0).state == ReplicaState::draining;
-  }));
+  ASSERT_TRUE(eventually(
+      [&] { return server_->service().view()->replicas.at(0).state == ReplicaState::draining; }));
   const auto other = replica(named("b"));
   EXPECT_EQ(streamed_text(answer.get()), FakeReplica::letters(ids("story"), 300));
   EXPECT_EQ(going->submits().size(), 1U);

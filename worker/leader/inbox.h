@@ -22,8 +22,8 @@ class Inbox {
   // capacity: commands that wait for one plan boundary.
   explicit Inbox(size_t capacity) : capacity_(capacity) {}
 
-  // RESOURCE_EXHAUSTED if full, UNAVAILABLE if closed: the command was not taken. A cancel always has
-  // room: callers cancel only what they have submitted.
+  // RESOURCE_EXHAUSTED if full, UNAVAILABLE if closed: the command was not taken. A cancel always
+  // has room: callers cancel only what they have submitted.
   Status put(Command command);
   // Everything so far, in order. Waits for the first until `wait` has passed or close(); an empty
   // vector then.
