@@ -58,6 +58,12 @@ class Communicator {
   // same on all ranks); out holds their sum.
   virtual Status all_gather(const void* in, void* out, std::span<const int64_t> bytes) = 0;
 
+  // Everybody sends to everybody: this rank's `in` holds to[r] bytes for each rank r, in rank
+  // order, and `out` receives from[r] bytes of each. to[r] here is from[this rank] on rank r.
+  // `in` and `out` may not overlap.
+  virtual Status all_to_all(const void* in, std::span<const int64_t> to, void* out,
+                            std::span<const int64_t> from);
+
   virtual Status broadcast(void* data, int64_t bytes, int root) = 0;
 
   // Point to point, in order per pair; sizes must match. The buffer is free again when send

@@ -21,7 +21,9 @@
 #include "kernels/attention_batch.h"
 #include "kernels/kv_layout.h"
 #include "kernels/matrix.h"
+#include "kernels/matrix_group.h"
 #include "kernels/rope_table.h"
+#include "kernels/routing.h"
 #include "kernels/sampling.h"
 
 namespace cohort {
@@ -80,6 +82,51 @@ using interleave = void(Stream&, Tensor out, Tensor gathered, std::span<const in
 // errors[t] = code where errors[t] is -1 and row t of x f32 holds NaN or infinity. errors i32.
 using find_not_finite = void(Stream&, Tensor errors, Tensor x, int32_t code);
 
+// --- Experts. Of the k experts that a token has, j counts in the order of their numbers.
+
+// experts i32 [tokens, k] ascending, and their weights f32 [tokens, k], from router logits f32
+// [tokens, experts]. bias f32 [experts] (or an empty tensor) is added to the scores for the choice
+// alone. Equal scores: the lower number. A row of logits with NaN chooses experts 0 .. k-1 with
+// weights NaN.
+using route_experts = void(Stream&, Tensor experts, Tensor weights, Tensor logits, Tensor bias,
+                           const Routing& routing);
+
+// Sorts the pairs (token, j) whose expert has a local number by that: local[e] (i32 [experts]) is
+// the number of expert e here, from 0, or -1. offsets i32 [groups + 1]: where the pairs of a local
+// expert begin; rows i32 [tokens * k]: the token of each sorted pair, -1 past the last; places i32
+// [tokens, k]: where a pair went, or -1. Within an expert pairs are in the order of tokens.
+using group_tokens = void(Stream&, Tensor offsets, Tensor rows, Tensor places, Tensor experts,
+                          Tensor local);
+
+// out [n, width] = x [rows[i]], or zeros where rows[i] is -1. Both A, or both f32.
+using take_rows = void(Stream&, Tensor out, Tensor x, Tensor rows);
+
+// y A [n, w.rows()]: rows offsets[g] .. offsets[g + 1] of x A [n, k] times matrix g of w,
+// transposed. offsets i32 [w.size() + 1], in the stream's device's memory; rows past the last
+// offset of y are left as they are. scratch: as wide and long as x.
+using grouped_matmul = void(Stream&, Tensor y, Tensor x, const MatrixGroup& w, Tensor offsets,
+                            Activations& scratch);
+
+// pieces f32 [ranges, tokens, width]: the sum of weights[t, j] * outputs[places[t, j]] over the j
+// whose expert lies in the range and whose place is not -1, along the fixed tree over expert
+// numbers (base/unit_tree.h), where who is not there adds nothing; -0 where nobody is. outputs A or
+// f32 [n, width]. ranges: nodes of the tree over `experts`.
+using combine_experts = void(Stream&, Tensor pieces, Tensor outputs, Tensor places, Tensor experts,
+                             Tensor weights, std::span<const UnitRange> ranges);
+
+// y [tokens, n] = sigmoid(gate f32 [tokens, 1]) * y. y A or f32.
+using gate_rows = void(Stream&, Tensor y, Tensor gate);
+
+// y = y + x, elementwise, both A or both f32.
+using add = void(Stream&, Tensor y, Tensor x);
+
+// y A [tokens, n] = y + bias f32 [n], by row.
+using add_bias = void(Stream&, Tensor y, Tensor bias);
+
+// Columns [first, first + heads * dim) of x A [tokens, width]: each head normed by itself as
+// rms_norm does, times weight f32 [dim].
+using norm_heads = void(Stream&, Tensor x, int64_t first, int64_t heads, Tensor weight, float eps);
+
 // One token for each row of logits [n, vocab] (overwritten). On the CPU only: a GPU's sampler keeps
 // its tokens (kernels/cuda/sampler.h).
 using sample = void(Stream&, std::span<SampledToken> out, Tensor logits,
@@ -87,19 +134,28 @@ using sample = void(Stream&, std::span<SampledToken> out, Tensor logits,
 
 }  // namespace signature
 
-#define COHORT_DECLARE_OPS              \
-  signature::embedding embedding;       \
-  signature::rms_norm rms_norm;         \
-  signature::add_residual add_residual; \
-  signature::add_rms_norm add_rms_norm; \
-  signature::silu_mul silu_mul;         \
-  signature::prepare prepare;           \
-  signature::matmul matmul;             \
-  signature::rope_store rope_store;     \
-  signature::attention attention;       \
-  signature::gather_rows gather_rows;   \
-  signature::interleave interleave;     \
-  signature::find_not_finite find_not_finite;
+#define COHORT_DECLARE_OPS                    \
+  signature::embedding embedding;             \
+  signature::rms_norm rms_norm;               \
+  signature::add_residual add_residual;       \
+  signature::add_rms_norm add_rms_norm;       \
+  signature::silu_mul silu_mul;               \
+  signature::prepare prepare;                 \
+  signature::matmul matmul;                   \
+  signature::rope_store rope_store;           \
+  signature::attention attention;             \
+  signature::gather_rows gather_rows;         \
+  signature::interleave interleave;           \
+  signature::find_not_finite find_not_finite; \
+  signature::route_experts route_experts;     \
+  signature::group_tokens group_tokens;       \
+  signature::take_rows take_rows;             \
+  signature::grouped_matmul grouped_matmul;   \
+  signature::combine_experts combine_experts; \
+  signature::gate_rows gate_rows;             \
+  signature::add add;                         \
+  signature::add_bias add_bias;               \
+  signature::norm_heads norm_heads;
 
 COHORT_DECLARE_OPS
 signature::sample sample;

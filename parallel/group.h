@@ -57,6 +57,11 @@ class Group {
   Completed all_gather(Tensor in, void* out, std::span<const int64_t> bytes) {
     return Completed(communicator_->all_gather(in.data(), out, bytes));
   }
+  // Communicator::all_to_all. in and out: one run of bytes per rank, in rank order.
+  Completed all_to_all(Tensor in, std::span<const int64_t> to, void* out,
+                       std::span<const int64_t> from) {
+    return Completed(communicator_->all_to_all(in.data(), to, out, from));
+  }
   Completed send(const void* data, int64_t bytes, int peer) {
     return Completed(communicator_->send(data, bytes, peer));
   }

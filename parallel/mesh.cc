@@ -4,23 +4,38 @@
 #include "base/check.h"
 
 namespace cohort {
+namespace {
 
-std::string to_string(const Layout& layout) {
-  std::string shares;
-  for (int share : layout.shares) shares += concat(shares.empty() ? "" : ":", share);
-  if (!shares.empty()) shares = " (shares " + shares + ")";
-  return concat("tp ", layout.tp, shares, " x pp ", layout.pp);
+std::string shares_text(const std::vector<int>& shares, const char* what) {
+  std::string text;
+  for (int share : shares) text += concat(text.empty() ? "" : ":", share);
+  return text.empty() ? "" : concat(" (", what, " ", text, ")");
 }
 
-std::vector<int> Mesh::stage(int pp) const {
+}  // namespace
+
+std::string to_string(const Layout& layout) {
+  std::string text =
+      concat("tp ", layout.tp, shares_text(layout.shares, "shares"), " x pp ", layout.pp);
+  if (layout.dp > 1) text += concat(" x dp ", layout.dp);
+  return text + shares_text(layout.expert_shares, "expert shares");
+}
+
+std::vector<int> Mesh::tp_group(Coordinates at) const {
   std::vector<int> ranks;
-  for (int tp = 0; tp < tp_; tp++) ranks.push_back(rank({pp, tp}));
+  for (at.tp = 0; at.tp < tp_; at.tp++) ranks.push_back(rank(at));
   return ranks;
 }
 
-std::vector<int> Mesh::column(int tp) const {
+std::vector<int> Mesh::pp_group(Coordinates at) const {
   std::vector<int> ranks;
-  for (int pp = 0; pp < pp_; pp++) ranks.push_back(rank({pp, tp}));
+  for (at.pp = 0; at.pp < pp_; at.pp++) ranks.push_back(rank(at));
+  return ranks;
+}
+
+std::vector<int> Mesh::dp_group(Coordinates at) const {
+  std::vector<int> ranks;
+  for (at.dp = 0; at.dp < dp_; at.dp++) ranks.push_back(rank(at));
   return ranks;
 }
 

@@ -14,7 +14,8 @@ constexpr int64_t kActivationBlock = 32;
 
 // The fewest KV heads, dividing all, whose o columns are whole blocks; 0 if not even all are.
 int64_t kv_heads_per_unit(const ModelShape& shape) {
-  const int64_t columns_per_kv_head = shape.heads / shape.kv_heads * shape.head_dim;
+  const int64_t columns_per_kv_head =
+      shape.latent ? shape.value_dim : shape.heads / shape.kv_heads * shape.head_dim;
   for (int64_t n = 1; n <= shape.kv_heads; n++)
     if (shape.kv_heads % n == 0 && n * columns_per_kv_head % shape.o_block == 0) return n;
   return 0;
@@ -31,18 +32,36 @@ int64_t ffn_units(int64_t blocks) {
   return 1;
 }
 
+// A feed-forward's width, cut. None where there is none.
+struct FfnUnits {
+  int units = 0;
+  int64_t columns = 0;
+};
+Result<FfnUnits> cut_ffn(int64_t width, int64_t block) {
+  if (width == 0) return FfnUnits{};
+  if (width % kActivationBlock == 0) block = std::max(block, kActivationBlock);
+  if (width % block != 0)
+    return invalid_argument(
+        concat("the feed-forward width ", width, " is not a whole number of blocks of ", block));
+  const int64_t units = ffn_units(width / block);
+  return FfnUnits{int(units), width / units};
+}
+
 // Panels have 16 rows; large tables are cut more coarsely, for whole cache lines of logits.
 int64_t vocab_rows(int64_t vocab) { return vocab >= 64 * 64 ? 64 : 16; }
 
 Status check_tp(const ModelUnits& units, const Layout& layout) {
-  const int most = std::min({units.attention, units.ffn, units.vocab});
+  int most = std::min(units.attention, units.vocab);
+  for (const int ffn : {units.ffn, units.shared_ffn})
+    if (ffn > 0) most = std::min(most, ffn);
   if (layout.tp >= 1 && layout.tp <= most) return {};
   return invalid_argument(
       concat("tensor parallelism of ", layout.tp, " is not possible for this model: it has ",
              units.attention, " attention units (", units.kv_heads_per_unit, " KV heads each), ",
              units.ffn, " feed-forward units and ", units.vocab,
              " vocabulary units, and every rank needs one of each. Possible sizes: 1 to ", most,
-             "; more ranks can be used as pipeline stages or as further replicas"));
+             "; more ranks can be used as pipeline stages or as further replicas",
+             units.experts > 0 ? ", or for data-parallel attention" : ""));
 }
 
 Status check_stages(const ModelUnits& units, const Layout& layout) {
@@ -69,6 +88,40 @@ Status check_shares(const Layout& layout) {
                                  shares.size()));
 }
 
+Status check_experts(const ModelUnits& units, const Layout& layout) {
+  const auto& shares = layout.expert_shares;
+  if (layout.dp < 1) return invalid_argument("data parallelism must be at least 1");
+  if (units.experts == 0 && (layout.dp > 1 || !shares.empty()))
+    return invalid_argument(
+        "this model has no experts: data-parallel attention and expert shares are for models that "
+        "have; use further replicas instead");
+  if (shares.empty()) return {};
+  const bool usable = std::all_of(shares.begin(), shares.end(), [](int n) { return n >= 0; }) &&
+                      std::any_of(shares.begin(), shares.end(), [](int n) { return n > 0; });
+  if (int(shares.size()) == layout.ep() && usable) return {};
+  return invalid_argument(concat("expert shares must be ", layout.ep(),
+                                 " numbers, not all zero, one for each rank of a stage; there are ",
+                                 shares.size()));
+}
+
+// Experts in proportion to the shares, in the order of ranks (tp, dp): a rank may have none.
+std::vector<UnitRange> expert_ranges(int experts, const Layout& layout) {
+  const size_t ranks = size_t(layout.ep());
+  std::vector<int64_t> weight(ranks, 1);  // in the order of rank numbers (dp, tp)
+  if (!layout.expert_shares.empty())
+    weight.assign(layout.expert_shares.begin(), layout.expert_shares.end());
+  const int64_t total = std::accumulate(weight.begin(), weight.end(), int64_t(0));
+  std::vector<UnitRange> ranges;
+  int64_t before = 0;
+  for (int tp = 0; tp < layout.tp; tp++)
+    for (int dp = 0; dp < layout.dp; dp++) {
+      const int begin = ranges.empty() ? 0 : ranges.back().end;
+      before += weight[size_t(dp * layout.tp + tp)];
+      ranges.push_back({begin, int((experts * before + total / 2) / total)});
+    }
+  return ranges;
+}
+
 std::vector<UnitRange> stage_ranges(int layers, const Layout& layout) {
   if (layout.stage_layers.empty()) return shard(layers, std::vector<int>(size_t(layout.pp), 1));
   std::vector<UnitRange> ranges;
@@ -87,7 +140,8 @@ int64_t column_block(DType dtype) {
 
 Result<ModelUnits> model_units(const ModelShape& shape) {
   if (shape.layers < 1 || shape.kv_heads < 1 || shape.heads < 1 || shape.head_dim < 1 ||
-      shape.ffn < 1 || shape.vocab < 1 || shape.heads % shape.kv_heads != 0)
+      shape.vocab < 1 || shape.heads % shape.kv_heads != 0 || shape.ffn < 0 ||
+      shape.shared_ffn < 0 || shape.experts < 0 || (shape.ffn == 0 && shape.experts == 0))
     return invalid_argument(
         "the model's shape is not usable: every count must be positive and the "
         "KV heads must divide the heads");
@@ -96,18 +150,17 @@ Result<ModelUnits> model_units(const ModelShape& shape) {
     return invalid_argument(concat("the columns of the attention output (", shape.heads,
                                    " heads of ", shape.head_dim, ") are not whole blocks of ",
                                    shape.o_block));
-  const int64_t down_block = shape.ffn % kActivationBlock == 0
-                                 ? std::max(shape.down_block, kActivationBlock)
-                                 : shape.down_block;
-  if (shape.ffn % down_block != 0)
-    return invalid_argument(concat("the feed-forward width ", shape.ffn,
-                                   " is not a whole number of blocks of ", down_block));
-  const int64_t ffn = ffn_units(shape.ffn / down_block);
+  COHORT_ASSIGN_OR_RETURN(const FfnUnits ffn, cut_ffn(shape.ffn, shape.down_block));
+  COHORT_ASSIGN_OR_RETURN(const FfnUnits shared,
+                          cut_ffn(shape.shared_ffn, shape.shared_down_block));
   const int64_t rows = vocab_rows(shape.vocab);
   return ModelUnits{.attention = int(shape.kv_heads / per_unit),
                     .kv_heads_per_unit = int(per_unit),
-                    .ffn = int(ffn),
-                    .ffn_columns = shape.ffn / ffn,
+                    .ffn = ffn.units,
+                    .ffn_columns = ffn.columns,
+                    .shared_ffn = shared.units,
+                    .shared_ffn_columns = shared.columns,
+                    .experts = int(shape.experts),
                     .vocab = int((shape.vocab + rows - 1) / rows),
                     .vocab_rows = rows,
                     .layers = int(shape.layers)};
@@ -118,13 +171,21 @@ Result<Partition> partition(const ModelShape& shape, const Layout& layout) {
   COHORT_RETURN_IF_ERROR(check_tp(units, layout));
   COHORT_RETURN_IF_ERROR(check_shares(layout));
   COHORT_RETURN_IF_ERROR(check_stages(units, layout));
+  COHORT_RETURN_IF_ERROR(check_experts(units, layout));
   const std::vector<int> weights =
       layout.shares.empty() ? std::vector<int>(size_t(layout.tp), 1) : layout.shares;
-  return Partition{.units = units,
-                   .attention = shard(units.attention, weights),
-                   .ffn = shard(units.ffn, weights),
-                   .vocab = shard(units.vocab, weights),
-                   .layers = stage_ranges(units.layers, layout)};
+  Partition p{.units = units,
+              .attention = shard(units.attention, weights),
+              .ffn = shard(units.ffn, weights),
+              .shared_ffn = shard(units.shared_ffn, weights),
+              .vocab = shard(units.vocab, weights),
+              .layers = stage_ranges(units.layers, layout),
+              .expert_columns = {},
+              .experts = expert_ranges(units.experts, layout)};
+  for (int tp = 0; tp < layout.tp; tp++)
+    p.expert_columns.push_back(
+        {p.experts[size_t(tp * layout.dp)].begin, p.experts[size_t((tp + 1) * layout.dp - 1)].end});
+  return p;
 }
 
 }  // namespace cohort

@@ -18,21 +18,32 @@ namespace cohort {
 struct ModelShape {
   int64_t layers = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  int64_t ffn = 0;
+  int64_t ffn = 0;         // of dense layers; 0: the model has none
+  int64_t shared_ffn = 0;  // of shared experts; 0: none
+  int64_t experts = 0;     // routed, of a layer; 0: none
+  // Latent attention: keys and values of a head are made where the head is, so that a unit is a
+  // number of query heads. value_dim: columns of `o` of a head.
+  bool latent = false;
+  int64_t value_dim = 0;
   int64_t vocab = 0;
   // Columns that cannot be parted in the row-parallel matrices, over all layers: 32 for quantised
   // weights (an activation block), 256 for K-quants, 1 for plain types.
-  int64_t o_block = 1, down_block = 1;
+  int64_t o_block = 1, down_block = 1, shared_down_block = 1;
 };
 // The columns of one dtype that cannot be parted.
 int64_t column_block(DType dtype);
 
 struct ModelUnits {
-  int attention = 0;  // units of kv_heads_per_unit KV heads with their query heads
+  // Units of kv_heads_per_unit KV heads with their query heads; of so many heads where attention is
+  // latent.
+  int attention = 0;
   int kv_heads_per_unit = 0;
   int ffn = 0;  // units of ffn_columns columns of `down`
   int64_t ffn_columns = 0;
-  int vocab = 0;  // units of vocab_rows rows of the table; the last may be narrower
+  int shared_ffn = 0;  // units of the shared expert
+  int64_t shared_ffn_columns = 0;
+  int experts = 0;  // a unit is an expert
+  int vocab = 0;    // units of vocab_rows rows of the table; the last may be narrower
   int64_t vocab_rows = 0;
   int layers = 0;  // a stage holds whole layers
 };
@@ -41,7 +52,10 @@ Result<ModelUnits> model_units(const ModelShape& shape);
 // Who has what. Index: tp rank; for layers: stage.
 struct Partition {
   ModelUnits units;
-  std::vector<UnitRange> attention, ffn, vocab, layers;
+  std::vector<UnitRange> attention, ffn, shared_ffn, vocab, layers;
+  // Experts of a layer. expert_columns[tp]: of all ranks of a stage with this tp index together;
+  // experts[tp * dp_size + dp]: of one of them. Both ascending, without gap or overlap.
+  std::vector<UnitRange> expert_columns, experts;
 };
 // INVALID_ARGUMENT, saying what is possible, where a rank would be left without a unit.
 Result<Partition> partition(const ModelShape& shape, const Layout& layout);

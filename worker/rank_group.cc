@@ -120,7 +120,7 @@ void RankGroup::read_hub() {
 
 void RankGroup::take(const Frame& frame) {
   if (frame.type == FrameType::error) return fail(internal_error(frame.payload));
-  if (frame.type != FrameType::result || frame.rank != rank_.mesh().sampler())
+  if (frame.type != FrameType::result || !rank_.mesh().is_sampler(frame.rank))
     return fail(internal_error(concat("rank ", frame.rank, " sent a frame of type ",
                                       int(frame.type), ", which it should not")));
   Result<StepResult> result = decode_step_result(frame.payload);

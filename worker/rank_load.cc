@@ -115,7 +115,7 @@ class RankLoader {
     rank_->fingerprint_ = checkpoint_.fingerprint();
     rank_->arithmetic_ = arithmetic();
     rank_->host_ = world_.host();
-    rank_->mesh_ = Mesh(layout.tp, layout.pp);
+    rank_->mesh_ = Mesh(layout.tp, layout.pp, layout.dp);
     rank_->rank_ = world_.rank();
     rank_->step_timeout_ = options_.step_timeout;
     rank_->limits_ = options_.limits;
@@ -260,8 +260,8 @@ class RankLoader {
     const Coordinates at = mesh.coordinates(world_.rank());
     std::vector<int> everyone;
     for (int r = 0; r < mesh.ranks(); r++) everyone.push_back(r);
-    COHORT_ASSIGN_OR_RETURN(rank_->tp_, world_.group(mesh.stage(at.pp), "tp"));
-    COHORT_ASSIGN_OR_RETURN(rank_->pp_, world_.group(mesh.column(at.tp), "pp"));
+    COHORT_ASSIGN_OR_RETURN(rank_->tp_, world_.group(mesh.tp_group(at), "tp"));
+    COHORT_ASSIGN_OR_RETURN(rank_->pp_, world_.group(mesh.pp_group(at), "pp"));
     COHORT_ASSIGN_OR_RETURN(rank_->world_, world_.group(everyone, "world"));
     rank_->set_patience(options_.load_timeout);
     return gpu() ? all(make_gpu_groups()) : Status();

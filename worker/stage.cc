@@ -27,7 +27,7 @@ WorkspaceShape workspace_shape(const StageParts& parts, int pieces) {
 Stage::Stage(const StageParts& parts)
     : first_(parts.mesh.coordinates(parts.rank).pp == 0),
       last_(parts.mesh.coordinates(parts.rank).pp + 1 == parts.mesh.pp()),
-      samples_(parts.rank == parts.mesh.sampler()),
+      samples_(parts.mesh.is_sampler(parts.rank)),
       hidden_(parts.config.hidden),
       geometry_(parts.pool.geometry()),
       eps_(float(parts.config.norm_eps)),

@@ -25,7 +25,7 @@ struct NewSequence {
 // positions are those of NewSequence; a later one is what an earlier step sampled for the slot,
 // which the ranks have and the leader may not know yet.
 struct StepEntry {
-  int32_t slot = 0;  // index in the persistent batch
+  int32_t slot = 0;  // index in the persistent batch; says the dp group, too
   int32_t start = 0;
   int32_t length = 0;                   // at least 1
   bool sample = false;                  // the last position's logits give the slot's next token
@@ -34,9 +34,23 @@ struct StepEntry {
   friend bool operator==(const StepEntry&, const StepEntry&) = default;
 };
 
+// A copy of an expert that a rank takes up, or drops, before the step: the load of a hot expert is
+// shared by the ranks that have it. It changes no result.
+struct ExpertCopy {
+  int32_t layer = 0;
+  int32_t expert = 0;
+  int32_t dp = 0;    // where; the tp index is that of the expert's owner
+  bool add = false;  // else drop
+  friend bool operator==(const ExpertCopy&, const ExpertCopy&) = default;
+};
+
 struct StepPlan {
-  uint64_t epoch = 0;          // incarnation of the replica
-  uint64_t step = 0;           // consecutive from 1
+  uint64_t epoch = 0;  // incarnation of the replica
+  uint64_t step = 0;   // consecutive from 1
+  // 2: every rank cuts its rows in halves and computes one while the other's collectives are under
+  // way. It changes no result.
+  int32_t micro_batches = 1;
+  std::vector<ExpertCopy> copies;
   std::vector<int32_t> frees;  // slots to forget, before the entries
   std::vector<StepEntry> entries;
   // Over all plans so far: checksum(previous, this plan). Ranks verify it.
@@ -69,8 +83,10 @@ struct StepResult {
 
 // Limits that plans keep and ranks size their memory by.
 struct StepLimits {
-  int32_t max_slots = 64;      // sequences in the persistent batch
-  int32_t max_rows = 256;      // tokens of one step
+  // dp groups. Slot s belongs to group s / max_slots, and block ids are of the group's own pools.
+  int32_t dp = 1;
+  int32_t max_slots = 64;      // sequences in the persistent batch, of each dp group
+  int32_t max_rows = 256;      // tokens of one step, of each dp group
   int32_t max_context = 2048;  // positions of one sequence
   int32_t blocks = 0;          // KV blocks of the pool, each kBlockTokens positions
   int32_t in_flight = 2;       // plans sent ahead of results: pipeline stages + 1

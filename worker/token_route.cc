@@ -6,12 +6,12 @@
 namespace cohort {
 
 TokenRoute::TokenRoute(const Mesh& mesh, int rank, Group world, SlotTable& slots)
-    : sampler_(mesh.sampler()),
+    : sampler_(mesh.sampler(mesh.coordinates(rank).dp)),
       receives_(mesh.coordinates(rank).pp == 0 && rank != sampler_),
       world_(world),
       slots_(slots) {
   if (rank != sampler_) return;
-  for (int first : mesh.stage(0))
+  for (int first : mesh.tp_group({.dp = mesh.coordinates(rank).dp}))
     if (first != sampler_) receivers_.push_back(first);
 }
 

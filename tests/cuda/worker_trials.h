@@ -24,7 +24,7 @@ class Trials {
   ~Trials() { stop(); }
 
   int ranks() const { return int(options_.layout.ranks()); }
-  int sampler() const { return replica_->rank(0).mesh().sampler(); }
+  int sampler() const { return replica_->rank(0).mesh().sampler(0); }
 
   // How often each rank calls it when it launches this step.
   std::vector<int> calls(const std::string& api, size_t step);

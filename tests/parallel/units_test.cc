@@ -84,9 +84,9 @@ TEST(UnitsTest, E10_EveryTensorParallelSizeUpToTheUnitsIsPossible) {
 
 TEST(MeshTest, RanksOfAStageAreNeighbours) {
   const Mesh mesh(3, 2);
-  EXPECT_EQ(mesh.stage(1), (std::vector<int>{3, 4, 5}));
-  EXPECT_EQ(mesh.column(1), (std::vector<int>{1, 4}));
-  EXPECT_EQ(mesh.sampler(), 3);
+  EXPECT_EQ(mesh.tp_group({.pp = 1}), (std::vector<int>{3, 4, 5}));
+  EXPECT_EQ(mesh.pp_group({.tp = 1}), (std::vector<int>{1, 4}));
+  EXPECT_EQ(mesh.sampler(0), 3);
   for (int r = 0; r < mesh.ranks(); r++) EXPECT_EQ(mesh.rank(mesh.coordinates(r)), r);
 }
 
