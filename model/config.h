@@ -98,8 +98,8 @@ struct ModelConfig {
   bool qkv_bias = false;
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
   double score_scale = 0;  // of attention's scores; 0: 1 / sqrt(head_dim)
-  ExpertsConfig experts;
-  LatentConfig latent;  // with it kv_heads is heads and head_dim is nope_dim + rope_dim
+  ExpertsConfig experts = {};
+  LatentConfig latent = {};  // with it kv_heads is heads and head_dim is nope_dim + rope_dim
   RopeConfig rope;
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
