@@ -56,7 +56,7 @@ TEST(UnitsTest, FeedForwardUnitsArePowersOfTwoWherePossible) {
 }
 
 Layout layout(int tp, int pp, std::vector<int> shares = {}, std::vector<int> stage_layers = {}) {
-  return {tp, pp, std::move(shares), std::move(stage_layers)};
+  return {.tp = tp, .pp = pp, .shares = std::move(shares), .stage_layers = std::move(stage_layers)};
 }
 
 TEST(UnitsTest, E10_ImpossibleLayoutsListThePossible) {
