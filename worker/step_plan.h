@@ -50,7 +50,7 @@ struct StepPlan {
   // 2: every rank cuts its rows in halves and computes one while the other's collectives are under
   // way. It changes no result.
   int32_t micro_batches = 1;
-  std::vector<ExpertCopy> copies;
+  std::vector<ExpertCopy> copies = {};
   std::vector<int32_t> frees;  // slots to forget, before the entries
   std::vector<StepEntry> entries;
   // Over all plans so far: checksum(previous, this plan). Ranks verify it.
