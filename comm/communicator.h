@@ -62,7 +62,7 @@ class Communicator {
   // order, and `out` receives from[r] bytes of each. to[r] here is from[this rank] on rank r.
   // `in` and `out` may not overlap.
   virtual Status all_to_all(const void* in, std::span<const int64_t> to, void* out,
-                            std::span<const int64_t> from);
+                            std::span<const int64_t> from) = 0;
 
   virtual Status broadcast(void* data, int64_t bytes, int root) = 0;
 

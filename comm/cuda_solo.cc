@@ -40,6 +40,13 @@ class CudaSoloCommunicator : public Communicator {
     return copy(in, out, bytes[0]);
   }
 
+  Status all_to_all(const void* in, std::span<const int64_t> to, void* out,
+                    std::span<const int64_t> from) override {
+    COHORT_CHECK_EQ(from.size(), size_t(1));
+    COHORT_CHECK_EQ(to[0], from[0]);
+    return all_gather(in, out, to);
+  }
+
   Status broadcast(void*, int64_t, int root) override {
     COHORT_CHECK_EQ(root, 0);
     return status();

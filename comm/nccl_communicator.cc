@@ -58,6 +58,8 @@ class NcclCommunicator : public Communicator {
   Status all_reduce(const TreePlan& plan, float* pieces, float* out, int64_t count) override;
   Status add_up(const void* in, void* out, int64_t count, DType dtype) override;
   Status all_gather(const void* in, void* out, std::span<const int64_t> bytes) override;
+  Status all_to_all(const void* in, std::span<const int64_t> to, void* out,
+                    std::span<const int64_t> from) override;
   Status broadcast(void* data, int64_t bytes, int root) override;
   Status send(const void* data, int64_t bytes, int peer) override;
   Status recv(void* data, int64_t bytes, int peer) override;
@@ -81,6 +83,8 @@ class NcclCommunicator : public Communicator {
   // it.
   Status enqueue(const char* verb, int64_t bytes, const Call& call, Back back = Back::ordered);
   ncclResult_t gather(const void* in, void* out, std::span<const int64_t> bytes, ncclComm_t comm);
+  ncclResult_t swap(const void* in, std::span<const int64_t> to, void* out,
+                    std::span<const int64_t> from, ncclComm_t comm);
   Status named(const Status& status) const;
 
   const int rank_, size_;
@@ -184,6 +188,45 @@ Status NcclCommunicator::all_gather(const void* in, void* out, std::span<const i
   if (total == 0) return {};
   return enqueue("all_gather", total,
                  [&](ncclComm_t comm) { return gather(in, out, bytes, comm); });
+}
+
+// Sends and receives in pairs of ranks, all in one group call: none of them waits for another.
+Status NcclCommunicator::all_to_all(const void* in, std::span<const int64_t> to, void* out,
+                                    std::span<const int64_t> from) {
+  COHORT_CHECK_EQ(to.size(), size_t(size_));
+  COHORT_CHECK_EQ(from.size(), size_t(size_));
+  COHORT_CHECK_EQ(to[size_t(rank_)], from[size_t(rank_)]);
+  const int64_t sent = std::accumulate(to.begin(), to.end(), int64_t(0));
+  const int64_t received = std::accumulate(from.begin(), from.end(), int64_t(0));
+  if (sent + received == 0) return {};
+  return enqueue("all_to_all", sent + received, [&](ncclComm_t comm) {
+    return nccl_group([&] { return swap(in, to, out, from, comm); });
+  });
+}
+
+ncclResult_t NcclCommunicator::swap(const void* in, std::span<const int64_t> to, void* out,
+                                    std::span<const int64_t> from, ncclComm_t comm) {
+  const auto* source = static_cast<const std::byte*>(in);
+  auto* target = static_cast<std::byte*>(out);
+  const auto failed = [](ncclResult_t result) {
+    return result != ncclSuccess && result != ncclInProgress;
+  };
+  for (int r = 0; r < size_; r++) {
+    const int64_t outgoing = to[size_t(r)], incoming = from[size_t(r)];
+    if (outgoing > 0)
+      if (const ncclResult_t result =
+              ncclSend(source, size_t(outgoing), ncclUint8, r, comm, queue_);
+          failed(result))
+        return result;
+    if (incoming > 0)
+      if (const ncclResult_t result =
+              ncclRecv(target, size_t(incoming), ncclUint8, r, comm, queue_);
+          failed(result))
+        return result;
+    source += outgoing;
+    target += incoming;
+  }
+  return ncclSuccess;
 }
 
 Status NcclCommunicator::broadcast(void* data, int64_t bytes, int root) {

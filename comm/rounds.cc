@@ -22,6 +22,8 @@ const char* name_of(Verb verb) {
       return "all_reduce";
     case Verb::all_gather:
       return "all_gather";
+    case Verb::all_to_all:
+      return "all_to_all";
     case Verb::broadcast:
       return "broadcast";
     case Verb::barrier:

@@ -17,7 +17,7 @@
 
 namespace cohort {
 
-enum class Verb : uint32_t { all_reduce = 1, all_gather, broadcast, barrier };
+enum class Verb : uint32_t { all_reduce = 1, all_gather, all_to_all, broadcast, barrier };
 
 // Equal on all members in every round. Plain bytes: it lies in shared memory and in messages.
 struct RoundTag {
@@ -31,6 +31,8 @@ std::string describe(const RoundTag& tag);  // "all_reduce of 2304 bytes (number
 
 // A range of bytes within a member's chunk.
 struct Part {
+  // As the bytes of a part that comes: what is in it tells, and the caller checks.
+  static constexpr int64_t kToldInside = -1;
   int64_t offset = 0, bytes = 0;
 };
 
@@ -59,6 +61,8 @@ class RoundCommunicator : public Communicator {
 
   Status all_reduce(const TreePlan& plan, float* pieces, float* out, int64_t count) final;
   Status all_gather(const void* in, void* out, std::span<const int64_t> bytes) final;
+  Status all_to_all(const void* in, std::span<const int64_t> to, void* out,
+                    std::span<const int64_t> from) final;
   Status broadcast(void* data, int64_t bytes, int root) final;
   Status send(const void* data, int64_t bytes, int peer) final;
   Status recv(void* data, int64_t bytes, int peer) final;
@@ -95,6 +99,19 @@ class RoundCommunicator : public Communicator {
   Status reduce_direct(const RoundTag& tag, int64_t begin, int64_t count);
   Status reduce_sliced(const RoundTag& tag, int64_t begin, int64_t count);
   int64_t slice_begin(int64_t count, int rank) const;
+
+  // Arguments of the all_to_all that runs; most_to: the most bytes for one peer.
+  struct PairExchange {
+    const std::byte* in;
+    std::byte* out;
+    std::span<const int64_t> to, from;
+    int64_t most_to = 0;
+  };
+  int64_t place_bytes() const;
+  int64_t place_of(int owner, int peer) const;
+  Status exchange_places(const RoundTag& tag, const PairExchange& pairs, int64_t at);
+  Status check_pair(const RoundTag& tag, const PairExchange& pairs, int peer) const;
+  Status run_all_to_all(const RoundTag& tag, const PairExchange& pairs);
 
   // Arguments of the all_reduce that runs.
   struct Reduction {

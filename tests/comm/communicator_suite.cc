@@ -80,6 +80,36 @@ void check_reduce(Communicator& comm, const ReductionCase& test) {
       << test.units << " units, " << test.count << " elements";
 }
 
+// sizes[i][j]: bytes from rank i to rank j.
+using SizeTable = std::vector<std::vector<int64_t>>;
+
+void check_all_to_all(Communicator& comm, const SizeTable& sizes, uint32_t seed) {
+  const int n = comm.size(), me = comm.rank();
+  std::vector<uint8_t> in, expected;
+  std::vector<int64_t> to, from;
+  for (int r = 0; r < n; r++) {
+    to.push_back(sizes[size_t(me)][size_t(r)]);
+    from.push_back(sizes[size_t(r)][size_t(me)]);
+    const std::vector<uint8_t> mine = bytes_of_rank(to.back(), seed + uint32_t(me * n + r));
+    const std::vector<uint8_t> theirs = bytes_of_rank(from.back(), seed + uint32_t(r * n + me));
+    in.insert(in.end(), mine.begin(), mine.end());
+    expected.insert(expected.end(), theirs.begin(), theirs.end());
+  }
+  std::vector<uint8_t> out(expected.size());
+  const Status status = comm.all_to_all(in.data(), to, out.data(), from);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  EXPECT_TRUE(out == expected) << "all_to_all, seed " << seed;
+}
+
+// Every third pair has nothing to say; the others at most `most`.
+SizeTable random_sizes(std::mt19937& random, int ranks, int64_t most) {
+  const std::vector<int64_t> row(static_cast<size_t>(ranks));
+  SizeTable sizes(row.size(), row);
+  for (auto& row : sizes)
+    for (int64_t& size : row) size = random() % 3 == 0 ? 0 : int64_t(random() % uint64_t(most + 1));
+  return sizes;
+}
+
 // Everyone to the next rank at once, in an order that cannot block.
 void check_ring(Communicator& comm, int64_t size, uint32_t seed) {
   if (comm.size() == 1) return;
@@ -133,6 +163,22 @@ void all_reduce_has_the_bits_of_the_tree(World& world) {
   check_reduce(*comm, ReductionCase::random(random, world.size(), 1 << 20));
 }
 
+void all_to_all_of_uneven_sizes(World& world) {
+  auto comm = whole_group(world);
+  std::mt19937 random(23);
+  const int n = world.size();
+  uint32_t seed = 1;
+  check_all_to_all(*comm, SizeTable(size_t(n), std::vector<int64_t>(size_t(n), 0)), seed++);
+  for (int trial = 0; trial < 20; trial++)
+    for (int64_t most : {1, 63, 5000, 200000})
+      check_all_to_all(*comm, random_sizes(random, n, most), seed++);
+  // One pair alone has much to say: the others wait for its rounds.
+  SizeTable sizes = random_sizes(random, n, 100);
+  sizes[0][size_t(n - 1)] = (3 << 20) + 77;
+  check_all_to_all(*comm, sizes, seed++);
+  EXPECT_TRUE(comm->barrier().ok());
+}
+
 void a_thousand_collectives_in_random_order(World& world) {
   auto comm = whole_group(world);
   std::mt19937 random(11);
@@ -141,7 +187,7 @@ void a_thousand_collectives_in_random_order(World& world) {
     const int root = int(random() % uint32_t(world.size()));
     std::vector<int64_t> sizes;
     for (int r = 0; r < world.size(); r++) sizes.push_back(int64_t(random() % 5000));
-    switch (random() % 5) {
+    switch (random() % 6) {
       case 0:
         check_broadcast(*comm, size, root, i);
         break;
@@ -153,6 +199,9 @@ void a_thousand_collectives_in_random_order(World& world) {
         break;
       case 3:
         check_ring(*comm, size, i);
+        break;
+      case 4:
+        check_all_to_all(*comm, random_sizes(random, world.size(), size), i);
         break;
       default:
         EXPECT_TRUE(comm->barrier().ok());
@@ -268,6 +317,23 @@ void E21_different_sizes_are_noticed(World& world) {
   meet(world);
 }
 
+void E21_all_to_all_sizes_that_disagree_name_both_sides(World& world) {
+  if (world.size() < 2) return;
+  auto comm = whole_group(world);
+  std::vector<char> in(1000), out(1000);
+  std::vector<int64_t> to(size_t(world.size()), 16), from = to;
+  if (world.rank() == 0) to[1] = 300;
+  if (world.rank() == 1) from[0] = 200;
+  const Status status = comm->all_to_all(in.data(), to, out.data(), from);
+  if (world.rank() < 2) {
+    EXPECT_EQ(status.code(), Code::kInternal) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr("rank 0 on host"));
+    EXPECT_THAT(status.message(), HasSubstr("sends 300 bytes to rank 1 on host"));
+    EXPECT_THAT(status.message(), HasSubstr("which expects 200, in all_to_all"));
+  }
+  meet(world);
+}
+
 void E03_a_timeout_names_who_did_not_come(World& world) {
   if (world.size() < 2) return;
   auto comm = whole_group(world);
@@ -309,6 +375,7 @@ void abort_wakes_whoever_waits(World& world) {
 constexpr CommunicatorCheck kChecks[] = {
     {"EveryVerbOfManySizes", every_verb_of_many_sizes},
     {"AllReduceHasTheBitsOfTheTree", all_reduce_has_the_bits_of_the_tree},
+    {"AllToAllOfUnevenSizes", all_to_all_of_uneven_sizes},
     {"AThousandCollectivesInRandomOrder", a_thousand_collectives_in_random_order},
     {"MessagesOfAPairKeepTheirOrder", messages_of_a_pair_keep_their_order},
     {"ShortMessagesNeedNoReceiver", short_messages_need_no_receiver},
@@ -316,6 +383,8 @@ constexpr CommunicatorCheck kChecks[] = {
     {"GroupsDoNotMix", groups_do_not_mix},
     {"E21DifferentVerbsNameBothSides", E21_different_verbs_name_both_sides},
     {"E21DifferentSizesAreNoticed", E21_different_sizes_are_noticed},
+    {"E21AllToAllSizesThatDisagreeNameBothSides",
+     E21_all_to_all_sizes_that_disagree_name_both_sides},
     {"E03ATimeoutNamesWhoDidNotCome", E03_a_timeout_names_who_did_not_come},
     {"AbortWakesWhoeverWaits", abort_wakes_whoever_waits},
 };

@@ -38,6 +38,10 @@ class FaultyCommunicator : public Communicator {
   Status all_gather(const void* in, void* out, std::span<const int64_t> bytes) override {
     return call([&] { return inner_->all_gather(in, out, bytes); });
   }
+  Status all_to_all(const void* in, std::span<const int64_t> to, void* out,
+                    std::span<const int64_t> from) override {
+    return call([&] { return inner_->all_to_all(in, to, out, from); });
+  }
   Status broadcast(void* data, int64_t bytes, int root) override {
     return call([&] { return inner_->broadcast(data, bytes, root); });
   }
