@@ -7,7 +7,7 @@
 namespace cohort {
 namespace {
 
-constexpr std::string_view kMagic = "CSREC001";
+constexpr std::string_view kMagic = "CSREC002";
 
 template <class T>
 Status append(std::vector<T>& list, Result<T> item) {
@@ -26,8 +26,8 @@ Result<std::unique_ptr<PlanRecorder>> PlanRecorder::create(const std::string& pa
   std::unique_ptr<PlanRecorder> recorder(new PlanRecorder(path));
   ByteWriter header;
   for (const char c : kMagic) header.put(c);
-  for (const int32_t value :
-       {limits.max_slots, limits.max_rows, limits.max_context, limits.blocks, limits.in_flight})
+  for (const int32_t value : {limits.dp, limits.max_slots, limits.max_rows, limits.max_context,
+                              limits.blocks, limits.in_flight})
     header.put(value);
   recorder->file_ << header.take() << std::flush;
   if (!recorder->file_)
@@ -55,8 +55,8 @@ Result<PlanRecord> read_plan_record(const std::string& path) {
   ByteReader in(bytes.substr(kMagic.size()));
   PlanRecord record;
   for (int32_t* value :
-       {&record.limits.max_slots, &record.limits.max_rows, &record.limits.max_context,
-        &record.limits.blocks, &record.limits.in_flight})
+       {&record.limits.dp, &record.limits.max_slots, &record.limits.max_rows,
+        &record.limits.max_context, &record.limits.blocks, &record.limits.in_flight})
     *value = in.get<int32_t>();
   if (!in.ok()) return data_loss(concat(path, " ends within its header"));
   while (!in.done()) {

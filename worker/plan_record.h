@@ -3,7 +3,7 @@
 // Feeding the plans to ranks again gives the same results, so a failure can be looked at where it
 // happened and a change of kernels can be proved harmless on real traffic.
 //
-//   file = "CSREC001" | limits (5 x i32) | frame*      frame = u8 'P' or 'R' | u32 size | message
+//   file = "CSREC002" | limits (6 x i32) | frame*      frame = u8 'P' or 'R' | u32 size | message
 //
 // A file that ends within a frame is that of a replica that was killed: the frame does not count.
 #pragma once

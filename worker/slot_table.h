@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The persistent batch: what a rank remembers of each sequence between steps. Every rank applies
 // every plan to its table, and checks it first: a plan that does not fit ends the rank with an
-// error, never with a wrong token. Used by the step thread alone.
+// error, never with a wrong token. A rank remembers the sequences of its own dp group; of those of
+// the others it checks what can be told without a memory of them. Used by the step thread alone.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -32,27 +33,37 @@ struct Slot {
 
 class SlotTable {
  public:
-  SlotTable(const StepLimits& limits, int64_t vocab);
+  // dp: the group whose sequences it has.
+  SlotTable(const StepLimits& limits, int64_t vocab, int dp = 0);
 
-  // Checks the whole plan (order, running checksum, limits, slots, blocks), then changes the table;
-  // on an error nothing has changed.
+  // Takes the plan of all dp groups. Checks the whole of it (order, running checksum, limits,
+  // slots, blocks), then changes the table; on an error nothing has changed.
   Status apply(const StepPlan& plan);
 
-  const Slot& at(int32_t slot) const { return slots_[size_t(slot)]; }
+  // A slot of this dp group, by its number in plans.
+  const Slot& at(int32_t slot) const { return slots_[size_t(slot - first_)]; }
   SlotRef ref(int32_t slot) const { return {slot, at(slot).life}; }
   // Adds a sampled token, unless the sequence is gone.
   void append(SlotRef ref, int32_t token);
 
  private:
+  bool owns(int32_t slot) const { return dp_of(slot, limits_) == dp_; }
+  Slot& own(int32_t slot) { return slots_[size_t(slot - first_)]; }
   Status check(const StepPlan& plan);
+  Status check_order(const StepPlan& plan) const;
+  Status check_limits(const StepPlan& plan) const;
+  Status check_slots(const StepPlan& plan);
   Status check_entry(const StepEntry& entry) const;
+  Status check_progress(const StepEntry& entry) const;
   Status check_new(const StepEntry& entry) const;
   void start(Slot& slot, const NewSequence& sequence);
 
   const StepLimits limits_;
   const int64_t vocab_;
-  std::vector<Slot> slots_;
-  std::vector<uint64_t> seen_;  // per slot: a mark of the check that saw it freed or named
+  const int32_t dp_, first_;  // the group, and its first slot
+  std::vector<Slot> slots_;   // of the group
+  std::vector<uint64_t>
+      seen_;  // per slot of all groups: a mark of the check that saw it freed or named
   uint64_t checks_ = 0;
   uint64_t epoch_ = 0, step_ = 0, checksum_ = 0, lives_ = 0;
 };

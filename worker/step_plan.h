@@ -44,6 +44,8 @@ struct ExpertCopy {
   friend bool operator==(const ExpertCopy&, const ExpertCopy&) = default;
 };
 
+inline constexpr int32_t kMostMicroBatches = 2;
+
 struct StepPlan {
   uint64_t epoch = 0;  // incarnation of the replica
   uint64_t step = 0;   // consecutive from 1
@@ -91,6 +93,17 @@ struct StepLimits {
   int32_t blocks = 0;          // KV blocks of the pool, each kBlockTokens positions
   int32_t in_flight = 2;       // plans sent ahead of results: pipeline stages + 1
 };
+
+// The dp group of a slot that exists.
+inline int32_t dp_of(int32_t slot, const StepLimits& limits) { return slot / limits.max_slots; }
+// Slots of all dp groups together.
+inline int32_t all_slots(const StepLimits& limits) { return limits.dp * limits.max_slots; }
+// What one dp group has to do: the plan without the entries and frees of the others. Everything
+// else, numbers of slots and the checksum of the whole plan included, stays.
+StepPlan part_of(const StepPlan& plan, int dp, const StepLimits& limits);
+// Rows of each dp group, of a plan whose slots exist. A step takes as long as its largest group.
+std::vector<int64_t> rows_of(const StepPlan& plan, const StepLimits& limits);
+int64_t most_rows(const StepPlan& plan, const StepLimits& limits);
 
 // Flat little-endian bytes (docs/wire.md). decode is bounded and fuzzed.
 std::string encode(const StepPlan& plan);

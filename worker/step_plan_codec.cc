@@ -2,6 +2,7 @@
 // Step plans and results as flat little-endian bytes (docs/wire.md). Each message starts with a
 // magic number that changes with the layout, so ranks of different builds refuse each other's
 // plans.
+#include <algorithm>
 #include <cstring>
 
 #include "base/byte_io.h"
@@ -10,7 +11,7 @@
 namespace cohort {
 namespace {
 
-constexpr uint32_t kPlanMagic = 0x31505343;    // "CSP1"
+constexpr uint32_t kPlanMagic = 0x32505343;    // "CSP2"
 constexpr uint32_t kResultMagic = 0x31525343;  // "CSR1"
 
 void put(ByteWriter& out, const SamplingParams& p) {
@@ -91,12 +92,33 @@ StepEntry get_entry(ByteReader& in) {
   return entry;
 }
 
+void put(ByteWriter& out, const ExpertCopy& copy) {
+  out.put(copy.layer);
+  out.put(copy.expert);
+  out.put(copy.dp);
+  out.put(static_cast<uint8_t>(copy.add));
+}
+constexpr size_t kCopyBytes = 3 * 4 + 1;
+
+ExpertCopy get_copy(ByteReader& in) {
+  ExpertCopy copy;
+  copy.layer = in.get<int32_t>();
+  copy.expert = in.get<int32_t>();
+  copy.dp = in.get<int32_t>();
+  copy.add = in.get_flag();
+  if (copy.layer < 0 || copy.expert < 0 || copy.dp < 0) in.fail();
+  return copy;
+}
+
 // All of a plan but its checksum.
 std::string encode_body(const StepPlan& plan) {
   ByteWriter out;
   out.put(kPlanMagic);
   out.put(plan.epoch);
   out.put(plan.step);
+  out.put(plan.micro_batches);
+  out.put(static_cast<uint32_t>(plan.copies.size()));
+  for (const ExpertCopy& copy : plan.copies) put(out, copy);
   out.put_all(plan.frees);
   out.put(static_cast<uint32_t>(plan.entries.size()));
   for (const StepEntry& entry : plan.entries) put(out, entry);
@@ -165,6 +187,10 @@ Result<StepPlan> decode_step_plan(const std::string& bytes) {
   StepPlan plan;
   plan.epoch = in.get<uint64_t>();
   plan.step = in.get<uint64_t>();
+  plan.micro_batches = in.get<int32_t>();
+  if (plan.micro_batches < 1 || plan.micro_batches > kMostMicroBatches) in.fail();
+  const uint32_t copies = in.get_count(kCopyBytes);
+  for (uint32_t i = 0; i < copies && in.ok(); ++i) plan.copies.push_back(get_copy(in));
   plan.frees = in.get_all<int32_t>();
   const uint32_t entries = in.get_count(kLeastEntryBytes);
   for (uint32_t i = 0; i < entries && in.ok(); ++i) plan.entries.push_back(get_entry(in));
@@ -198,6 +224,32 @@ Result<StepResult> decode_step_result(const std::string& bytes) {
 
 uint64_t chain_checksum(uint64_t previous, const StepPlan& plan) {
   return checksum(previous, encode_body(plan));
+}
+
+StepPlan part_of(const StepPlan& plan, int dp, const StepLimits& limits) {
+  StepPlan part{.epoch = plan.epoch,
+                .step = plan.step,
+                .micro_batches = plan.micro_batches,
+                .copies = plan.copies,
+                .frees = {},
+                .entries = {},
+                .checksum = plan.checksum};
+  for (const int32_t slot : plan.frees)
+    if (dp_of(slot, limits) == dp) part.frees.push_back(slot);
+  for (const StepEntry& entry : plan.entries)
+    if (dp_of(entry.slot, limits) == dp) part.entries.push_back(entry);
+  return part;
+}
+
+std::vector<int64_t> rows_of(const StepPlan& plan, const StepLimits& limits) {
+  std::vector<int64_t> rows(size_t(limits.dp));
+  for (const StepEntry& entry : plan.entries)
+    rows.at(size_t(dp_of(entry.slot, limits))) += entry.length;
+  return rows;
+}
+
+int64_t most_rows(const StepPlan& plan, const StepLimits& limits) {
+  return std::ranges::max(rows_of(plan, limits));
 }
 
 }  // namespace cohort

@@ -44,7 +44,7 @@ void record_some(const StepLimits& limits, PlanRecorder& recorder, FakeExecutor&
 
 TEST_F(PlanRecordTest, ReplayGivesTheSameResultsAndState) {
   const StepLimits limits{
-      .max_slots = 4, .max_rows = 32, .max_context = 128, .blocks = 20, .in_flight = 2};
+      .dp = 2, .max_slots = 4, .max_rows = 32, .max_context = 128, .blocks = 20, .in_flight = 2};
   auto recorder = PlanRecorder::create(path_, limits);
   ASSERT_TRUE(recorder.ok()) << recorder.status().to_string();
   FakeExecutor first(limits);
@@ -52,6 +52,7 @@ TEST_F(PlanRecordTest, ReplayGivesTheSameResultsAndState) {
 
   const auto record = read_plan_record(path_);
   ASSERT_TRUE(record.ok()) << record.status().to_string();
+  EXPECT_EQ(record->limits.dp, 2);
   EXPECT_EQ(record->limits.blocks, 20);
   EXPECT_GT(record->plans.size(), 20u);
   EXPECT_EQ(record->plans, first.plans());
@@ -73,7 +74,7 @@ TEST_F(PlanRecordTest, OtherFilesAreRefused) {
   EXPECT_FALSE(read_plan_record(path_).ok());
   std::ofstream(path_) << "something else entirely, and long enough";
   EXPECT_EQ(read_plan_record(path_).status().code(), Code::kInvalidArgument);
-  std::ofstream(path_) << "CSREC001" << std::string(20, '\0') << 'X' << std::string(4, '\0');
+  std::ofstream(path_) << "CSREC002" << std::string(24, '\0') << 'X' << std::string(4, '\0');
   EXPECT_EQ(read_plan_record(path_).status().code(), Code::kDataLoss);
   EXPECT_FALSE(PlanRecorder::create("/nonexistent/plans", {}).ok());
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 
 #include "worker/step_plan.h"
@@ -12,6 +13,9 @@ StepPlan example_plan() {
   StepPlan plan;
   plan.epoch = 0x0123456789abcdef;
   plan.step = 42;
+  plan.micro_batches = 2;
+  plan.copies = {{.layer = 5, .expert = 60, .dp = 1, .add = true},
+                 {.layer = 0, .expert = 2, .dp = 0, .add = false}};
   plan.frees = {3, 1};
   plan.entries.push_back(
       {.slot = 2, .start = 17, .length = 1, .sample = true, .new_blocks = {}, .sequence = {}});
@@ -83,6 +87,62 @@ TEST(StepPlanCodec, DamageIsRefusedOrHasOneReading) {
     }
   }
   EXPECT_GT(refused, 1000);
+}
+
+TEST(StepPlanCodec, FieldsOutOfTheirBoundsAreRefused) {
+  const auto refuse_changed = [](const std::function<void(StepPlan&)>& change) {
+    StepPlan plan = example_plan();
+    change(plan);
+    EXPECT_EQ(decode_step_plan(encode(plan)).status().code(), Code::kDataLoss);
+  };
+  refuse_changed([](StepPlan& p) { p.micro_batches = 0; });
+  refuse_changed([](StepPlan& p) { p.micro_batches = 3; });
+  refuse_changed([](StepPlan& p) { p.copies[1].layer = -1; });
+  refuse_changed([](StepPlan& p) { p.copies[1].expert = -1; });
+  refuse_changed([](StepPlan& p) { p.copies[1].dp = -1; });
+  refuse_changed([](StepPlan& p) { p.entries[0].slot = -1; });
+  // More copies than bytes could hold.
+  std::string bytes = encode(example_plan());
+  const size_t count_at = 4 + 8 + 8 + 4;
+  ASSERT_EQ(bytes[count_at], 2);
+  bytes[count_at + 3] = 0x7f;
+  EXPECT_EQ(decode_step_plan(bytes).status().code(), Code::kDataLoss);
+}
+
+TEST(StepPlanCodec, ChecksumSeesTheNewestFields) {
+  const uint64_t sum = chain_checksum(1, example_plan());
+  const auto differs = [&](const std::function<void(StepPlan&)>& change) {
+    StepPlan plan = example_plan();
+    change(plan);
+    return chain_checksum(1, plan) != sum;
+  };
+  EXPECT_TRUE(differs([](StepPlan& p) { p.micro_batches = 1; }));
+  EXPECT_TRUE(differs([](StepPlan& p) { p.copies.pop_back(); }));
+  EXPECT_TRUE(differs([](StepPlan& p) { p.copies[0].layer = 6; }));
+  EXPECT_TRUE(differs([](StepPlan& p) { p.copies[0].expert = 61; }));
+  EXPECT_TRUE(differs([](StepPlan& p) { p.copies[0].dp = 0; }));
+  EXPECT_TRUE(differs([](StepPlan& p) { p.copies[0].add = false; }));
+}
+
+TEST(StepPlanParts, EveryEntryIsInThePartOfItsGroup) {
+  const StepLimits limits{.dp = 3, .max_slots = 2};
+  const StepPlan plan = example_plan();  // entries of slots 2 and 0, frees of 3 and 1
+  const StepPlan first = part_of(plan, 0, limits), second = part_of(plan, 1, limits);
+  const StepPlan third = part_of(plan, 2, limits);
+  EXPECT_EQ(first.entries, std::vector{plan.entries[1]});
+  EXPECT_EQ(first.frees, std::vector<int32_t>{1});
+  EXPECT_EQ(second.entries, std::vector{plan.entries[0]});
+  EXPECT_EQ(second.frees, std::vector<int32_t>{3});
+  EXPECT_TRUE(third.entries.empty() && third.frees.empty());
+  for (const StepPlan& part : {first, second, third}) {
+    StepPlan whole = part;  // the rest is that of the plan
+    whole.entries = plan.entries;
+    whole.frees = plan.frees;
+    EXPECT_EQ(whole, plan);
+  }
+  EXPECT_EQ(rows_of(plan, limits), (std::vector<int64_t>{4, 1, 0}));
+  EXPECT_EQ(most_rows(plan, limits), 4);
+  EXPECT_EQ(part_of(plan, 0, {.dp = 1, .max_slots = 6}), plan);
 }
 
 TEST(StepPlanCodec, ChecksumSeesEveryBitAndTheOrder) {
