@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "kernels/cpu/matmul_job.h"
+#include "kernels/cpu/matmul_part.h"
 #include "kernels/cpu/state.h"
 #include "kernels/ops.h"
-#include "kernels/packed.h"
 
 namespace cohort::ops::cpu {
 namespace {
-
-int64_t panels(const MatrixPart& part) { return (part.rows + kPanelRows - 1) / kPanelRows; }
 
 // Thread t of `threads` takes the panels whose first byte lies in its share of all parts' bytes:
 // parts of different types balance, and a thread reads its panels as one stream.
@@ -27,14 +24,10 @@ void run_share(MatmulPanels* kernel, MatmulJob job, const Matrix& w, float* y, i
                Share share) {
   int64_t part_begin = 0, column = 0;
   for (const MatrixPart& part : w.parts()) {
-    job.type = part.dtype;
-    job.quantized = is_quantized(part.dtype);
-    job.packed = part.packed.data();
-    job.panel_bytes = panel_bytes(part.dtype, w.columns());
-    job.n = part.rows;
+    cohort::cpu::set_part(job, part, w.columns());
     job.y = y + column;
     job.stride = stride;
-    const UnitRange mine = share.panels(part_begin, job.panel_bytes, panels(part));
+    const UnitRange mine = share.panels(part_begin, job.panel_bytes, cohort::cpu::panels(part));
     if (mine.size() > 0) kernel(job, mine.begin, mine.end);
     part_begin += int64_t(part.packed.size());
     column += part.rows;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/strided_sum.h"
+
 namespace cohort::cpu {
 namespace {
 
@@ -32,16 +34,8 @@ BlockSummary summarise(const float* x, int64_t n) {
           *std::max_element(magnitude, magnitude + kLanes)};
 }
 
-// As rms_norm adds: 16 strided sums, then lanes 8, 4, 2 and 1 apart.
 float block_sum(const float* x, int64_t n) {
-  float sums[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int lane = 0; lane < kLanes; lane++) sums[lane] += x[i + lane];
-  for (int lane = 0; i < n; i++, lane++) sums[lane] += x[i];
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int lane = 0; lane < half; lane++) sums[lane] += sums[lane + half];
-  return sums[0];
+  return strided_sum(n, [x](int64_t i) { return x[i]; });
 }
 
 int64_t blocks_of(size_t vocab) { return int64_t(vocab + kBlock - 1) / kBlock; }
