@@ -29,7 +29,7 @@
 namespace cohort {
 
 // Which dp ranks of a column have which experts of one layer. A plain value, the same on all ranks
-// of the column.
+// of the column; changed between steps alone.
 class ExpertPlacement {
  public:
   // owned[d]: experts of dp rank d; ascending, without gap or overlap. experts: of the whole layer.
@@ -42,22 +42,31 @@ class ExpertPlacement {
   int experts() const { return experts_; }
   int ranks() const { return int(owned_.size()); }
   UnitRange column() const { return {owned_.front().begin, owned_.back().end}; }
-  int owner(int expert) const;               // dp rank; -1: not in this column
-  std::vector<int> held(int dp) const;       // experts of a rank, ascending
-  std::vector<int32_t> local(int dp) const;  // of every expert its number within held, or -1
+  int owner(int expert) const;  // dp rank; -1: not in this column
+  // Experts of a rank, ascending.
+  const std::vector<int>& held(int dp) const { return held_[size_t(dp)]; }
+  // Of every expert its number within held, or -1.
+  const std::vector<int32_t>& local(int dp) const { return local_[size_t(dp)]; }
   // The dp rank that computes `expert` for a token of group `dp` at `row`: that group itself if it
   // has a copy, else one of the holders, in turn by row. -1: not in this column.
   int place(int expert, int dp, int64_t row) const;
 
  private:
+  bool in_column(int expert) const { return expert >= column().begin && expert < column().end; }
+  void number(int dp);  // after a change of held
+
   int experts_;
   std::vector<UnitRange> owned_;
-  std::vector<std::vector<int>> copies_;  // by expert: further dp ranks, ascending
+  std::vector<std::vector<int>> holders_;  // by expert: dp ranks that have it, ascending
+  // By dp rank; made when something changes, because every layer of every step reads them.
+  std::vector<std::vector<int>> held_;
+  std::vector<std::vector<int32_t>> local_;
 };
 
 // What dispatch leaves behind for the experts and for combine. Memory is the exchange's.
 struct Route {
-  Tensor x;        // A [n, hidden]: rows for this rank's experts, sorted by expert
+  Tensor x;        // A [n, hidden]: rows for this rank's experts, sorted by expert; past the last
+                   // offset, on a GPU, rows of zeros
   Tensor offsets;  // i32 [held experts + 1]: where each expert's rows begin
   Tensor outputs;  // after combine: A [m, hidden], of this group's own tokens
   Tensor places;   // after combine: i32 [tokens, k] into outputs; -1: another column's expert
@@ -84,6 +93,8 @@ struct ExchangeShape {
   int64_t hidden = 0;
   int per_token = 0;
   int most_held = 0;  // experts that one rank may have, copies among them
+  // Where no group has more tokens than this, every rank sends what it could have to.
+  int64_t few_rows = 32;
 };
 // dp: the ranks of this tp index by dp group; of one rank alone nothing moves, and everything
 // happens on the stream's device. Several: on the CPU.
