@@ -29,7 +29,7 @@ RowParallel::RowParallel(const Matrix& w, Group& group, const TreePlan& plan)
   COHORT_CHECK_EQ(w.units(), pieces_.back().end);
 }
 
-Completed RowParallel::forward(Stream& stream, LinearScratch& scratch, Tensor y, Tensor x) const {
+Started RowParallel::forward(Stream& stream, LinearScratch& scratch, Tensor y, Tensor x) const {
   ops::prepare(stream, scratch.activations, x);
   if (!group_->ordered()) {
     ops::matmul(stream, Tensor(y.data(), y.dtype(), {1, y.dim(0), y.dim(1)}), scratch.activations,

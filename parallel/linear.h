@@ -69,7 +69,7 @@ class RowParallel {
   // Floats of scratch per token and output column.
   int pieces() const { return int(pieces_.size()); }
   // y [tokens, n]: f32 where the group's sums are ordered, else A. x A [tokens, k of this rank].
-  Completed forward(Stream& stream, LinearScratch& scratch, Tensor y, Tensor x) const;
+  Started forward(Stream& stream, LinearScratch& scratch, Tensor y, Tensor x) const;
 
  private:
   const Matrix* w_;

@@ -24,8 +24,8 @@ VocabularyEmbedding::VocabularyEmbedding(const Matrix& table, Slice rows, Group&
   COHORT_CHECK_EQ(table.rows(), rows.size());
 }
 
-Completed VocabularyEmbedding::forward(Stream& stream, LinearScratch& scratch, Tensor x,
-                                       Tensor ids) const {
+Started VocabularyEmbedding::forward(Stream& stream, LinearScratch& scratch, Tensor x,
+                                     Tensor ids) const {
   if (!group_->ordered()) {
     ops::embedding(stream, x, *table_, ids, first_row_);
     return group_->add_up(x);

@@ -30,7 +30,7 @@ class VocabularyEmbedding {
   VocabularyEmbedding(const Matrix& table, Slice rows, Group& group);
 
   // x f32 [tokens, hidden], ids i32 [tokens].
-  Completed forward(Stream& stream, LinearScratch& scratch, Tensor x, Tensor ids) const;
+  Started forward(Stream& stream, LinearScratch& scratch, Tensor x, Tensor ids) const;
 
  private:
   const Matrix* table_;
