@@ -147,6 +147,7 @@ std::vector<double> rms_norm(std::span<const float> x, std::span<const float> we
 }
 
 double silu(double x) { return x / (1 + std::exp(-x)); }
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 // D. Hendrycks, K. Gimpel: Gaussian Error Linear Units, section 2. 1 + tanh would cancel far below
 // zero.

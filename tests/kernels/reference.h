@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "base/stream.h"
 #include "kernels/matrix.h"
+#include "kernels/routing.h"
 #include "kernels/sampling.h"
 
 namespace cohort::reference {
@@ -57,6 +58,7 @@ Product matmul(const std::vector<float>& x, int64_t rows, const Weights& w);
 
 std::vector<double> rms_norm(std::span<const float> x, std::span<const float> weight, double eps);
 double silu(double x);
+double sigmoid(double x);
 double gelu_tanh(double x);
 // One head, its first 2 * frequencies dimensions turned by position * frequency; pairs as
 // kernels/rope_table.h has them.
@@ -71,6 +73,25 @@ struct Attended {
 };
 Attended attend(std::span<const float> q, const std::vector<std::vector<float>>& keys,
                 const std::vector<std::vector<float>>& values);
+
+// The experts of one token, ascending, and their weights. bias: empty for none. gap: how far the
+// last that was chosen (expert or group) is from the next, relative to the terms of both, unless
+// these are the same and their numbers decide: below the precision of f32 either may be right.
+struct Routed {
+  std::vector<int32_t> experts;
+  std::vector<double> weights;
+  double gap;
+};
+Routed route(std::span<const float> logits, std::span<const float> bias, const Routing& routing);
+
+// The outputs [k][width] of a token's experts, times their weights, along the tree over `experts`
+// numbers. all: what every order of additions is close to; magnitude: the sum of magnitudes.
+struct Combined {
+  std::vector<float> tree;
+  std::vector<double> all, magnitude;
+};
+Combined combine(int experts, const std::vector<int32_t>& numbers,
+                 const std::vector<std::vector<float>>& outputs, const std::vector<float>& weights);
 
 // Exact probabilities of the next token under the parameters.
 std::vector<double> probabilities(std::vector<float> logits, const SampleRow& row);
