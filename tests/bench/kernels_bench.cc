@@ -96,6 +96,42 @@ BENCHMARK_CAPTURE(products, Products_bf16, DType::bf16, DType::bf16)
     ->ArgsProduct({{1, 8, 128}, {2}})
     ->UseRealTime();
 
+// Gate and up of one layer of experts of 2048 x 768, 8 for each token, spread evenly. Every
+// iteration takes the next experts in turn, as layers do: no weights wait in a cache.
+void experts(benchmark::State& state, DType type) {
+  constexpr int64_t kHidden = 2048, kFfn = 768;
+  constexpr int kExperts = 64, kPerToken = 8;
+  Stream stream(int(state.range(1)), detect_isa());
+  MatrixGroup group;
+  for (int e = 0; e < kExperts; e++)
+    group.matrices.push_back(random_matrix(stream, type, 2 * kFfn, kHidden));
+  prepare_group(stream, group);
+  const int64_t rows = state.range(0) * kPerToken;
+  const int used = int(std::min<int64_t>(rows, kExperts));
+  Activations scratch(stream, rows, kHidden, ActivationMode::int8);
+  std::vector<float> x(size_t(rows * kHidden), 0.5f), y(size_t(rows * 2 * kFfn));
+  const Tensor in(x.data(), DType::f32, {rows, kHidden}),
+      out(y.data(), DType::f32, {rows, 2 * kFfn});
+  std::vector<int32_t> offsets(kExperts + 1);
+  int first = 0;
+  for (auto _ : state) {
+    for (int e = 0; e < kExperts; e++) {
+      const int64_t i = (e - first + kExperts) % kExperts;  // of those in use
+      const int64_t share = i < used ? rows * (i + 1) / used - rows * i / used : 0;
+      offsets[size_t(e) + 1] = offsets[size_t(e)] + int32_t(share);
+    }
+    first = (first + used) % kExperts;
+    ops::grouped_matmul(stream, out, in, group, Tensor(offsets.data(), DType::i32, {kExperts + 1}),
+                        scratch);
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+  state.SetBytesProcessed(state.iterations() * group.packed_bytes() / kExperts * used);
+}
+BENCHMARK_CAPTURE(experts, Experts_q4_k, DType::q4_k)
+    ->ArgsProduct({{1, 4, 16, 128}, {1, 2}})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(experts, Experts_bf16, DType::bf16)->ArgsProduct({{1, 16}, {2}})->UseRealTime();
+
 // One matrix over and over: what the kernel does when memory is no limit.
 void cached(benchmark::State& state, DType type) {
   Stream stream(1, detect_isa());

@@ -30,7 +30,10 @@ namespace {
 class Layer {
  public:
   Layer(Stream& stream, ActivationMode mode)
-      : stream_(stream), random_(1), activations_(stream, kRows, kHidden, mode) {
+      : stream_(stream),
+        random_(1),
+        activations_(stream, kRows, kHidden, mode),
+        expert_rows_(stream, kPairs, kHidden, mode) {
     const auto w = [&](DType type, int64_t rows) {
       return reference::random_weights(type, rows, kHidden, random_);
     };
@@ -41,6 +44,11 @@ class Layer {
     gate_up_ = reference::pack(stream, 256, {&gate_up});
     table_ = reference::pack(stream, 0, {&table});
     memory_.resize(4 * geometry_.block_bytes());
+    for (int e = 0; e < 2; e++) {
+      const reference::Weights expert = w(e == 0 ? DType::q4_k : DType::q8_0, kHidden);
+      experts_.matrices.push_back(reference::pack(stream, 0, {&expert}));
+    }
+    prepare_group(stream, experts_);
     params_.top_k = 40;
     params_.top_p = 0.9f;
     params_.min_p = 0.01f;
@@ -77,7 +85,31 @@ class Layer {
     ops::sample(stream_, {&token, 1}, view(logits_, 1, kVocab), {&row, 1});
   }
 
-  static constexpr int64_t kRows = 3, kHidden = 512, kVocab = 1000;
+  // Two of four experts for each token, of which two are here.
+  void feed_forward() {
+    const Routing routing{.experts = 4, .per_token = 2, .normalise = true};
+    int32_t numbers[kPairs], offsets[3], rows[kPairs], places[kPairs];
+    float weights[kPairs];
+    const int32_t local[] = {0, -1, 1, -1};
+    const Tensor x = view(x_, kRows, kHidden), gate(norm_, DType::f32, {kRows, 1});
+    const Tensor chosen(numbers, DType::i32, {kRows, 2}), placed(places, DType::i32, {kRows, 2});
+    const Tensor begins(offsets, DType::i32, {3}), taken(rows, DType::i32, {kPairs});
+    const Tensor in = view(wide_, kPairs, kHidden), y = view(expert_out_, kPairs, kHidden);
+    ops::route_experts(stream_, chosen, view(weights, kRows, 2), view(logits_, kRows, 4), Tensor(),
+                       routing);
+    ops::group_tokens(stream_, begins, taken, placed, chosen, Tensor(local, DType::i32, {4}));
+    ops::take_rows(stream_, in, x, taken);
+    ops::grouped_matmul(stream_, y, in, experts_, begins, expert_rows_);
+    const UnitRange all{0, 4};
+    ops::combine_experts(stream_, Tensor(out_, DType::f32, {1, kRows, kHidden}), y, placed, chosen,
+                         view(weights, kRows, 2), {&all, 1});
+    ops::gate_rows(stream_, view(out_, kRows, kHidden), gate);
+    ops::add(stream_, x, view(out_, kRows, kHidden));
+    ops::add_bias(stream_, x, Tensor(norm_, DType::f32, {kHidden}));
+    ops::norm_heads(stream_, x, 0, 4, Tensor(norm_, DType::f32, {128}), 1e-5f);
+  }
+
+  static constexpr int64_t kRows = 3, kPairs = 2 * kRows, kHidden = 512, kVocab = 1000;
   KvGeometry geometry_{4, 2, 32, DType::f16};
   SamplingParams params_;
 
@@ -88,14 +120,15 @@ class Layer {
 
   Stream& stream_;
   std::mt19937 random_;
-  Activations activations_;
+  Activations activations_, expert_rows_;
+  MatrixGroup experts_;
   Matrix qkv_, gate_up_, table_;
   RopeTable rope_{*make_cpu_device(), {1, 0.5, 0.25}, 64, true};
   std::vector<std::byte> memory_;
   int32_t ids_[kRows] = {1, 999, 5};
   float norm_[kHidden] = {1, 2}, x_[kRows * kHidden], out_[kRows * kHidden], q_[kRows * 128];
   float qkv_out_[kRows * 256], attended_[kRows * 128], wide_[kRows * 2 * kHidden];
-  float logits_[kVocab];
+  float logits_[kVocab], expert_out_[kPairs * kHidden];
 };
 
 TEST(SteadyState, AStepAllocatesNothing) {
@@ -106,9 +139,11 @@ TEST(SteadyState, AStepAllocatesNothing) {
       const int32_t blocks[] = {3, 1};
       const AttentionBatch batch(layer->geometry_, {{blocks, 0, 4, 3}}, 2);
       layer->step(batch);
+      layer->feed_forward();
       const int64_t before = allocations;
       EXPECT_GT(before, 0);  // they are counted
       layer->step(batch);
+      layer->feed_forward();
       EXPECT_EQ(allocations, before);
     }
 }
