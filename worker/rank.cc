@@ -47,7 +47,7 @@ void Rank::abort(const Status& why) {
 
 std::vector<Communicator*> Rank::communicators() const {
   std::vector<Communicator*> made;  // while a rank is loaded, there may be none yet
-  for (const auto* c : {&tp_, &pp_, &world_, &device_tp_, &device_pp_, &device_tokens_})
+  for (const auto* c : {&tp_, &dp_, &pp_, &world_, &device_tp_, &device_pp_, &device_tokens_})
     if (*c != nullptr) made.push_back(c->get());
   return made;
 }

@@ -77,7 +77,7 @@ class Rank {
   std::unique_ptr<Stream> stream_;
   std::vector<Communicator*> communicators() const;
 
-  std::unique_ptr<Communicator> tp_, pp_, world_;  // between hosts' memories
+  std::unique_ptr<Communicator> tp_, dp_, pp_, world_;  // between hosts' memories
   // Between GPUs' memories; empty on the CPU.
   std::unique_ptr<Communicator> device_tp_, device_pp_, device_tokens_;
   std::unique_ptr<Weights> weights_;

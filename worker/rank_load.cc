@@ -119,6 +119,7 @@ class RankLoader {
     rank_->rank_ = world_.rank();
     rank_->step_timeout_ = options_.step_timeout;
     rank_->limits_ = options_.limits;
+    rank_->limits_.dp = layout.dp;
     rank_->limits_.max_context =
         int32_t(std::min<int64_t>(options_.limits.max_context, checkpoint_.config().context));
     rank_->limits_.in_flight = layout.pp + 1;
@@ -156,6 +157,7 @@ class RankLoader {
     for (const UnitRange& range : rank_->partition_.layers) stages += concat(" ", range.end);
     return concat("model ", rank_->fingerprint_, ", ", to_string(options_.layout), " stages",
                   stages, ", ", rank_->arithmetic_, options_.gpu.graphs ? "" : ", no graphs",
+                  options_.overlap == Overlap::off ? ", no overlap" : "",
                   ", slots ", l.max_slots, ", rows ", l.max_rows, ", context ", l.max_context);
   }
 
@@ -261,6 +263,7 @@ class RankLoader {
     std::vector<int> everyone;
     for (int r = 0; r < mesh.ranks(); r++) everyone.push_back(r);
     COHORT_ASSIGN_OR_RETURN(rank_->tp_, world_.group(mesh.tp_group(at), "tp"));
+    COHORT_ASSIGN_OR_RETURN(rank_->dp_, world_.group(mesh.dp_group(at), "dp"));
     COHORT_ASSIGN_OR_RETURN(rank_->pp_, world_.group(mesh.pp_group(at), "pp"));
     COHORT_ASSIGN_OR_RETURN(rank_->world_, world_.group(everyone, "world"));
     rank_->set_patience(options_.load_timeout);
@@ -303,13 +306,32 @@ class RankLoader {
     const WeightShard shard{.units = partition.units,
                             .attention = partition.attention[size_t(at.tp)],
                             .ffn = partition.ffn[size_t(at.tp)],
+                            .shared_ffn = partition.shared_ffn[size_t(at.tp)],
                             .vocab = partition.vocab[size_t(at.tp)],
+                            .experts = partition.experts[size_t(at.tp * rank_->mesh_.dp() + at.dp)],
                             .layers = layers(),
                             .first_stage = at.pp == 0,
                             .last_stage = at.pp + 1 == rank_->mesh_.pp()};
     COHORT_ASSIGN_OR_RETURN(
         rank_->weights_, load_weights(checkpoint_, shard, *rank_->stream_, *rank_->pp_, progress));
     return {};
+  }
+
+  // Opens the checkpoint again where a copy of an expert is wanted, and keeps it open then.
+  std::function<Result<ExpertMatrices>(int64_t, int64_t)> expert_loader() const {
+    auto open = std::make_shared<std::unique_ptr<Checkpoint>>();
+    return [open, model = options_.model, &stream = *rank_->stream_](
+               int64_t layer, int64_t expert) -> Result<ExpertMatrices> {
+      if (*open == nullptr) {
+        COHORT_ASSIGN_OR_RETURN(*open, Checkpoint::open(model));
+      }
+      return load_expert(**open, stream, layer, expert);
+    };
+  }
+
+  // With nobody to talk to there is nothing to overlap.
+  int lanes() const {
+    return options_.overlap == Overlap::off || world_.size() == 1 || gpu() ? 1 : 2;
   }
 
   Status build() {
@@ -327,8 +349,11 @@ class RankLoader {
                            .pool = *rank_->pool_,
                            .stream = stream,
                            .tp = gpu() ? *rank_->device_tp_ : *rank_->tp_,
+                           .dp = *rank_->dp_,
                            .pp = gpu() ? *rank_->device_pp_ : *rank_->pp_,
-                           .tokens = gpu() ? *rank_->device_tokens_ : *rank_->world_};
+                           .tokens = gpu() ? *rank_->device_tokens_ : *rank_->world_,
+                           .load_expert = expert_loader(),
+                           .lanes = lanes()};
     rank_->runner_ = gpu() ? make_cuda_step_runner(parts) : make_cpu_step_runner(parts);
     return {};
   }

@@ -4,53 +4,113 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker/layers/attention.h"
+#include "worker/layers/feed_forward.h"
+
 namespace cohort {
 namespace {
 
-int most_pieces(const TreePlan& plan, int rank) { return int(plan.pieces(rank).size()); }
+int pieces(const TreePlan& plan, int rank) { return int(plan.pieces(rank).size()); }
 
-WorkspaceShape workspace_shape(const StageParts& parts, int pieces) {
+Coordinates place_of(const StageParts& parts) { return parts.mesh.coordinates(parts.rank); }
+
+// Copies of hot experts that a rank has room for beside its own.
+constexpr int kMostCopies = 4;
+
+ExpertShape expert_shape(const StageParts& parts, const TreePlan& plan) {
+  const ExpertsConfig& c = parts.config.experts;
+  if (c.count == 0) return {};
+  const Coordinates at = place_of(parts);
+  const int owned = parts.partition.experts[size_t(at.tp * parts.mesh.dp() + at.dp)].size();
+  return {.rows = parts.limits.max_rows,
+          .hidden = parts.config.hidden,
+          .experts = int(c.count),
+          .per_token = int(c.per_token),
+          .ffn = c.ffn,
+          .pieces = std::max(1, pieces(plan, at.tp)),
+          .most_held = parts.mesh.dp() > 1 ? owned + kMostCopies : owned,
+          .shared_gate = c.shared_gate,
+          .mode = parts.activations};
+}
+
+WorkspaceShape workspace_shape(const StageParts& parts, int most_pieces, ExpertShape experts) {
   const KvGeometry& kv = parts.pool.geometry();
-  const int tp = parts.mesh.coordinates(parts.rank).tp;
+  const int tp = place_of(parts).tp;
   const ModelUnits& units = parts.partition.units;
   return {.rows = parts.limits.max_rows,
           .hidden = parts.config.hidden,
           .q = int64_t(kv.heads) * kv.dim,
           .qkv = int64_t(kv.heads + 2 * kv.kv_heads) * kv.dim,
-          .ffn = parts.partition.ffn[size_t(tp)].size() * units.ffn_columns,
-          .pieces = std::max(pieces, 1),
-          .mode = parts.activations};
+          .ffn = std::max(parts.partition.ffn[size_t(tp)].size() * units.ffn_columns,
+                          parts.partition.shared_ffn[size_t(tp)].size() * units.shared_ffn_columns),
+          .pieces = std::max(most_pieces, 1),
+          .mode = parts.activations,
+          .experts = experts};
+}
+
+// By dp rank: the experts of the ranks with this tp index.
+std::vector<UnitRange> column_of(const StageParts& parts) {
+  const auto first = parts.partition.experts.begin() + place_of(parts).tp * parts.mesh.dp();
+  return {first, first + parts.mesh.dp()};
 }
 
 }  // namespace
 
 Stage::Stage(const StageParts& parts)
-    : first_(parts.mesh.coordinates(parts.rank).pp == 0),
-      last_(parts.mesh.coordinates(parts.rank).pp + 1 == parts.mesh.pp()),
+    : first_(place_of(parts).pp == 0),
+      last_(place_of(parts).pp + 1 == parts.mesh.pp()),
       samples_(parts.mesh.is_sampler(parts.rank)),
       hidden_(parts.config.hidden),
       geometry_(parts.pool.geometry()),
       eps_(float(parts.config.norm_eps)),
-      tp_(parts.tp),
+      first_layer_(parts.partition.layers[size_t(place_of(parts).pp)].begin),
+      dp_rank_(place_of(parts).dp),
+      tp_(parts.tp, GroupKind::tp, parts.verbs),
       attention_plan_(parts.partition.units.attention, parts.partition.attention),
       ffn_plan_(parts.partition.units.ffn, parts.partition.ffn),
+      shared_plan_(parts.partition.units.shared_ffn, parts.partition.shared_ffn),
+      expert_plan_(parts.partition.units.experts, parts.partition.expert_columns),
       rope_(parts.stream.device(), rope_frequencies(parts.config.rope), parts.limits.max_context,
             parts.config.rope.pairing == RopePairing::neighbours),
-      work_(parts.stream, tp_,
-            workspace_shape(parts, std::max(most_pieces(attention_plan_, tp_.rank()),
-                                            most_pieces(ffn_plan_, tp_.rank())))) {
-  const int first = parts.partition.layers[size_t(parts.mesh.coordinates(parts.rank).pp)].begin;
-  const LayerParts shared{rope_, tp_, attention_plan_, ffn_plan_, eps_};
+      load_expert_(parts.load_expert) {
+  const int tp = tp_.rank();
+  const int most =
+      std::max({pieces(attention_plan_, tp), pieces(ffn_plan_, tp), pieces(shared_plan_, tp)});
+  for (int lane = 0; lane < parts.lanes; lane++)
+    work_.push_back(std::make_unique<Workspace>(
+        parts.stream, tp_, Group(parts.dp, GroupKind::dp, parts.verbs),
+        workspace_shape(parts, most, expert_shape(parts, expert_plan_))));
   const std::vector<LayerWeights>& weights = parts.weights.layers;
   if (!weights.empty()) first_norm_ = weights[0].attention_norm.tensor();
   for (size_t i = 0; i < weights.size(); i++)
     layers_.emplace_back(
-        weights[i], first + int64_t(i), parts.pool.layer(int64_t(i)), shared,
+        weights[i], first_layer_ + int64_t(i), eps_, make_attention(parts, i),
+        make_feed_forward(parts, i),
         i + 1 < weights.size() ? weights[i + 1].attention_norm.tensor() : Tensor());
 }
 
+std::unique_ptr<Block> Stage::make_attention(const StageParts& parts, size_t index) {
+  const LayerWeights& weights = parts.weights.layers[index];
+  return std::make_unique<Attention>(weights, first_layer_ + int64_t(index),
+                                     parts.pool.layer(int64_t(index)), rope_, eps_, tp_,
+                                     attention_plan_);
+}
+
+std::unique_ptr<Block> Stage::make_feed_forward(const StageParts& parts, size_t index) {
+  LayerWeights& weights = parts.weights.layers[index];
+  const int64_t layer = first_layer_ + int64_t(index);
+  experts_.push_back(nullptr);
+  if (weights.experts == nullptr)
+    return std::make_unique<FeedForward>(weights.ffn, layer, tp_, ffn_plan_);
+  auto experts = std::make_unique<ExpertLayer>(
+      *weights.experts, layer, ExpertPlacement(parts.partition.units.experts, column_of(parts)),
+      ExpertParts{parts.config.experts, tp_, expert_plan_, shared_plan_, dp_rank_});
+  experts_.back() = experts.get();
+  return experts;
+}
+
 VocabularyEmbedding Stage::make_embedding(const StageParts& parts) {
-  const int tp = parts.mesh.coordinates(parts.rank).tp;
+  const int tp = place_of(parts).tp;
   const Slice rows = slice_of(parts.partition.vocab[size_t(tp)], parts.partition.units.vocab_rows,
                               parts.config.vocab);
   return VocabularyEmbedding(*parts.weights.embedding, rows, tp_);
@@ -68,6 +128,30 @@ Task Stage::forward(Step& step, Tensor x) {
   if (!layers_.empty())
     ops::rms_norm(step.stream, step.work.h.rows(step.rows), x, first_norm_, eps_);
   for (DecoderLayer& layer : layers_) co_await layer.forward(step, x);
+}
+
+Status Stage::change_experts(const std::vector<ExpertCopy>& copies) {
+  for (const ExpertCopy& copy : copies) {
+    const int64_t index = copy.layer - first_layer_;
+    if (index < 0 || index >= int64_t(experts_.size())) continue;
+    ExpertLayer* layer = experts_[size_t(index)];
+    if (layer == nullptr || copy.expert < 0 || copy.expert >= layer->placement().experts())
+      return internal_error(concat("layer ", copy.layer, " has no expert ", copy.expert));
+    if (layer->placement().owner(copy.expert) < 0) continue;  // another column's
+    ExpertMatrices matrices;
+    if (copy.add && copy.dp == dp_rank_) {
+      COHORT_ASSIGN_OR_RETURN(matrices, load_expert_(copy.layer, copy.expert));
+    }
+    layer->change(copy, &matrices);
+  }
+  return {};
+}
+
+std::vector<std::vector<int64_t>> Stage::take_expert_load() {
+  std::vector<std::vector<int64_t>> load;
+  for (ExpertLayer* layer : experts_)
+    load.push_back(layer == nullptr ? std::vector<int64_t>() : layer->take_load());
+  return load;
 }
 
 }  // namespace cohort

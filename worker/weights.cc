@@ -3,106 +3,10 @@
 
 #include <algorithm>
 
+#include "worker/weight_loader.h"
+
 namespace cohort {
 namespace {
-
-std::string layer_name(int64_t layer, const char* weight) {
-  return concat("layers.", layer, ".", weight);
-}
-
-class Loader {
- public:
-  Loader(Checkpoint& checkpoint, const WeightShard& shard, Stream& stream)
-      : checkpoint_(checkpoint), config_(checkpoint.config()), shard_(shard), stream_(stream) {
-    const int64_t kv_width = shard.units.kv_heads_per_unit * config_.head_dim;
-    const int64_t group = config_.heads / config_.kv_heads;
-    kv_ = slice_of(shard.attention, kv_width, config_.kv_heads * config_.head_dim);
-    q_ = {kv_.begin * group, kv_.end * group};
-    o_unit_ = kv_width * group;
-    ffn_ = slice_of(shard.ffn, shard.units.ffn_columns, config_.ffn);
-    vocab_ = slice_of(shard.vocab, shard.units.vocab_rows, config_.vocab);
-  }
-
-  Result<NormWeight> norm(const std::string& name) {
-    COHORT_ASSIGN_OR_RETURN(const WeightInfo* weight, find(name, 1, config_.hidden));
-    std::vector<std::byte> stored(size_t(weight->bytes()));
-    COHORT_RETURN_IF_ERROR(
-        checkpoint_.read(*weight, 0, weight->rows, 0, weight->columns, stored.data()));
-    std::vector<float> values(size_t(config_.hidden));
-    dequantize(weight->dtype, stored.data(), config_.hidden, values.data());
-    Device& device = stream_.device();
-    NormWeight norm{device.allocate(values.size() * sizeof(float)), config_.hidden};
-    device.upload(norm.values.data(), values.data(), norm.values.size());
-    return norm;
-  }
-
-  Result<Matrix> table(const std::string& name) {
-    Matrix m(config_.hidden, 0);
-    COHORT_RETURN_IF_ERROR(add(m, name, config_.vocab, vocab_));
-    return m;
-  }
-
-  Result<LayerWeights> layer(int64_t n) {
-    LayerWeights w;
-    COHORT_ASSIGN_OR_RETURN(w.attention_norm, norm(layer_name(n, "attention_norm")));
-    COHORT_ASSIGN_OR_RETURN(w.feed_forward_norm, norm(layer_name(n, "feed_forward_norm")));
-    const int64_t q_rows = config_.heads * config_.head_dim;
-    const int64_t kv_rows = config_.kv_heads * config_.head_dim;
-    w.qkv = Matrix(config_.hidden, 0);
-    COHORT_RETURN_IF_ERROR(add(w.qkv, layer_name(n, "attention.q"), q_rows, q_));
-    COHORT_RETURN_IF_ERROR(add(w.qkv, layer_name(n, "attention.k"), kv_rows, kv_));
-    COHORT_RETURN_IF_ERROR(add(w.qkv, layer_name(n, "attention.v"), kv_rows, kv_));
-    // A GPU that may add in any order does a row-parallel product in one go.
-    const bool ordered = stream_.fixed_order();
-    w.o = Matrix(q_.size(), ordered ? o_unit_ : 0);
-    COHORT_RETURN_IF_ERROR(add_columns(w.o, layer_name(n, "attention.o"), q_rows, q_));
-    w.gate_up = Matrix(config_.hidden, 0);
-    COHORT_RETURN_IF_ERROR(add(w.gate_up, layer_name(n, "feed_forward.gate"), config_.ffn, ffn_));
-    COHORT_RETURN_IF_ERROR(add(w.gate_up, layer_name(n, "feed_forward.up"), config_.ffn, ffn_));
-    w.down = Matrix(ffn_.size(), ordered ? shard_.units.ffn_columns : 0);
-    COHORT_RETURN_IF_ERROR(
-        add_columns(w.down, layer_name(n, "feed_forward.down"), config_.ffn, ffn_));
-    return w;
-  }
-
- private:
-  Result<const WeightInfo*> find(const std::string& name, int64_t rows, int64_t columns) const {
-    const WeightInfo* weight = checkpoint_.find(name);
-    if (weight == nullptr)
-      return invalid_argument(concat(checkpoint_.path(), " has no weight ", name));
-    if (weight->rows != rows || weight->columns != columns)
-      return invalid_argument(concat(checkpoint_.path(), ": ", weight->source_name, " is ",
-                                     weight->rows, " x ", weight->columns, ", not ", rows, " x ",
-                                     columns));
-    return weight;
-  }
-
-  // Rows of a column-parallel matrix [all, hidden].
-  Status add(Matrix& m, const std::string& name, int64_t all, Slice rows) {
-    COHORT_ASSIGN_OR_RETURN(const WeightInfo* weight, find(name, all, config_.hidden));
-    return m.add_part(stream_, weight->dtype, rows.size(),
-                      [&](int64_t begin, int64_t end, std::byte* out) {
-                        return checkpoint_.read(*weight, rows.begin + begin, rows.begin + end, 0,
-                                                weight->columns, out);
-                      });
-  }
-
-  // Columns of a row-parallel matrix [hidden, all].
-  Status add_columns(Matrix& m, const std::string& name, int64_t all, Slice columns) {
-    COHORT_ASSIGN_OR_RETURN(const WeightInfo* weight, find(name, config_.hidden, all));
-    return m.add_part(
-        stream_, weight->dtype, config_.hidden, [&](int64_t begin, int64_t end, std::byte* out) {
-          return checkpoint_.read(*weight, begin, end, columns.begin, columns.end, out);
-        });
-  }
-
-  Checkpoint& checkpoint_;
-  const ModelConfig& config_;
-  const WeightShard& shard_;
-  Stream& stream_;
-  Slice q_, kv_, ffn_, vocab_;
-  int64_t o_unit_ = 0;
-};
 
 // In pieces, so that no transport has to hold a whole table.
 constexpr int64_t kTransferBytes = int64_t(4) << 20;
@@ -142,8 +46,8 @@ Result<Matrix> receive_table(DType dtype, int64_t rows, int64_t columns, Communi
 }
 
 // The table of the first stage, and the head of the last.
-Status load_ends(Weights& weights, Loader& loader, Checkpoint& checkpoint, const WeightShard& shard,
-                 Stream& stream, Communicator& pp) {
+Status load_ends(Weights& weights, WeightLoader& loader, Checkpoint& checkpoint,
+                 const WeightShard& shard, Stream& stream, Communicator& pp) {
   const ModelConfig& config = checkpoint.config();
   // Between GPUs' hosts a packed table would take two more copies than reading it again.
   const bool shared = config.tied_embedding && stream.kind() == DeviceKind::cpu;
@@ -154,7 +58,8 @@ Status load_ends(Weights& weights, Loader& loader, Checkpoint& checkpoint, const
     weights.embedding = std::make_shared<const Matrix>(std::move(*table));
   }
   if (!shard.last_stage) return {};
-  COHORT_ASSIGN_OR_RETURN(weights.final_norm, loader.norm("final_norm"));
+  COHORT_ASSIGN_OR_RETURN(weights.final_norm,
+                          loader.vector("final_norm", {0, config.hidden}, config.hidden));
   if (!config.tied_embedding) {
     COHORT_ASSIGN_OR_RETURN(Matrix table, loader.table("head"));
     weights.head = std::make_shared<const Matrix>(std::move(table));
@@ -174,14 +79,31 @@ Status load_ends(Weights& weights, Loader& loader, Checkpoint& checkpoint, const
   return {};
 }
 
+bool has_dense_layers(const ModelConfig& config) {
+  return config.experts.count == 0 || !config.experts.dense_layers.empty();
+}
+
+int64_t packed(const FeedForwardWeights& w) {
+  return w.gate_up.packed_bytes() + w.down.packed_bytes();
+}
+
+int64_t packed(const LayerWeights& w) {
+  int64_t bytes = w.qkv.packed_bytes() + w.o.packed_bytes() + packed(w.ffn);
+  if (const LatentWeights* l = w.latent.get())
+    bytes += l->q_down.packed_bytes() + l->q_up.packed_bytes() + l->kv_down.packed_bytes() +
+             l->key_up.packed_bytes() + l->value_up.packed_bytes();
+  if (const ExpertWeights* e = w.experts.get())
+    bytes += e->router.packed_bytes() + e->gate_up.packed_bytes() + e->down.packed_bytes() +
+             packed(e->shared) + e->shared_gate.packed_bytes();
+  return bytes;
+}
+
 }  // namespace
 
 int64_t Weights::packed_bytes() const {
   int64_t bytes = embedding ? embedding->packed_bytes() : 0;
   if (head && head != embedding) bytes += head->packed_bytes();
-  for (const LayerWeights& w : layers)
-    bytes += w.qkv.packed_bytes() + w.o.packed_bytes() + w.gate_up.packed_bytes() +
-             w.down.packed_bytes();
+  for (const LayerWeights& w : layers) bytes += packed(w);
   return bytes;
 }
 
@@ -191,13 +113,19 @@ ModelShape shape_of(const Checkpoint& checkpoint) {
                    .heads = config.heads,
                    .kv_heads = config.kv_heads,
                    .head_dim = config.head_dim,
-                   .ffn = config.ffn,
+                   .ffn = has_dense_layers(config) ? config.ffn : 0,
+                   .shared_ffn = config.experts.shared_ffn,
+                   .experts = config.experts.count,
+                   .latent = config.latent.kv_rank > 0,
+                   .value_dim = config.latent.value_dim,
                    .vocab = config.vocab};
   for (const WeightInfo& weight : checkpoint.weights()) {
     if (weight.name.ends_with(".attention.o"))
       shape.o_block = std::max(shape.o_block, column_block(weight.dtype));
     if (weight.name.ends_with(".feed_forward.down"))
       shape.down_block = std::max(shape.down_block, column_block(weight.dtype));
+    if (weight.name.ends_with(".shared_expert.down"))
+      shape.shared_down_block = std::max(shape.shared_down_block, column_block(weight.dtype));
   }
   return shape;
 }
@@ -205,7 +133,7 @@ ModelShape shape_of(const Checkpoint& checkpoint) {
 Result<std::unique_ptr<Weights>> load_weights(Checkpoint& checkpoint, const WeightShard& shard,
                                               Stream& stream, Communicator& pp,
                                               const LoadProgress& progress) {
-  Loader loader(checkpoint, shard, stream);
+  WeightLoader loader(checkpoint, shard, stream);
   const int64_t ends = shard.first_stage + shard.last_stage;
   auto weights = std::make_unique<Weights>();
   COHORT_RETURN_IF_ERROR(load_ends(*weights, loader, checkpoint, shard, stream, pp));
@@ -215,6 +143,11 @@ Result<std::unique_ptr<Weights>> load_weights(Checkpoint& checkpoint, const Weig
     if (progress) progress(ends + int64_t(weights->layers.size()), ends + shard.layers.size());
   }
   return weights;
+}
+
+Result<ExpertMatrices> load_expert(Checkpoint& checkpoint, Stream& stream, int64_t layer,
+                                   int64_t expert) {
+  return WeightLoader(checkpoint, WeightShard{}, stream).expert(layer, expert);
 }
 
 }  // namespace cohort

@@ -26,6 +26,16 @@ const char* describe(Operation operation) {
       return "feed-forward";
     case Operation::feed_forward_output:
       return "feed-forward output and its all-reduce tp";
+    case Operation::router:
+      return "choice of experts";
+    case Operation::dispatch:
+      return "dispatch of rows to experts, dp";
+    case Operation::experts:
+      return "experts";
+    case Operation::combine:
+      return "return of rows from experts, dp";
+    case Operation::experts_output:
+      return "sum of experts and its all-reduce tp";
     case Operation::send:
       return "send of activations to the next stage";
     case Operation::head:
@@ -44,11 +54,14 @@ const char* describe(Operation operation) {
 
 }  // namespace
 
-std::string Where::text() const {
-  const uint64_t value = value_.load(std::memory_order_relaxed);
-  const std::string what = describe(Operation(value & 255));
-  const int64_t layer = int64_t(value >> 8);
-  return layer == kNoLayer ? what : concat(what, ", layer ", layer);
+std::string Where::text(uint64_t word) {
+  const std::string what = describe(operation(word));
+  return layer(word) == kNoLayer ? what : concat(what, ", layer ", layer(word));
+}
+
+int64_t Where::order(uint64_t word) {
+  if (layer(word) != kNoLayer) return layer(word);
+  return operation(word) <= Operation::receive ? -1 : kNoLayer;
 }
 
 namespace row_error {

@@ -18,6 +18,11 @@ enum class Operation : uint8_t {
   attention_output,
   feed_forward,
   feed_forward_output,
+  router,
+  dispatch,
+  experts,
+  combine,
+  experts_output,
   send,
   head,
   sample,
@@ -26,18 +31,41 @@ enum class Operation : uint8_t {
   wait_for_device,  // for a step's end on a GPU
 };
 
-// set: by the step thread. text: by any thread.
+// Is told of every change; on the step thread.
+class WhereListener {
+ public:
+  virtual ~WhereListener() = default;
+  virtual void moved(uint64_t word) = 0;
+};
+
+// set, restore, listen: by the step thread. text: by any thread.
 class Where {
  public:
+  static constexpr int64_t kNoLayer = 0xffffffff;
+
   void set(Operation operation, int64_t layer = kNoLayer) {
-    value_.store(uint64_t(layer) << 8 | uint64_t(operation), std::memory_order_relaxed);
+    restore(uint64_t(layer) << 8 | uint64_t(operation));
   }
   // "attention output and its all-reduce tp, layer 17".
-  std::string text() const;
+  std::string text() const { return text(word()); }
+
+  // All of it as a number: what one micro-batch is doing while another one runs.
+  uint64_t word() const { return value_.load(std::memory_order_relaxed); }
+  void restore(uint64_t word) {
+    value_.store(word, std::memory_order_relaxed);
+    if (listener_ != nullptr) listener_->moved(word);
+  }
+  static Operation operation(uint64_t word) { return Operation(word & 255); }
+  static int64_t layer(uint64_t word) { return int64_t(word >> 8); }
+  static std::string text(uint64_t word);
+  // Rises as a step goes through the layers of its stage.
+  static int64_t order(uint64_t word);
+
+  void listen(WhereListener* listener) { listener_ = listener; }  // borrowed; may be null
 
  private:
-  static constexpr int64_t kNoLayer = 0xffffffff;
   std::atomic<uint64_t> value_{uint64_t(kNoLayer) << 8};
+  WhereListener* listener_ = nullptr;
 };
 
 // Where a row of the step first held NaN or infinity; travels between stages as an int32.

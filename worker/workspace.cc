@@ -14,7 +14,27 @@ RowBuffer sum_buffer(Stream& stream, Group tp, const WorkspaceShape& s) {
 
 }  // namespace
 
-Workspace::Workspace(Stream& stream, Group tp, const WorkspaceShape& s)
+ExpertWorkspace::ExpertWorkspace(Stream& stream, Group tp, Group dp, const ExpertShape& s)
+    : exchange(make_expert_exchange(stream, dp,
+                                    {.max_rows = s.rows,
+                                     .hidden = s.hidden,
+                                     .per_token = s.per_token,
+                                     .most_held = s.most_held})),
+      logits(stream.device(), DType::f32, s.rows, s.experts),
+      chosen(stream.device(), DType::i32, s.rows, s.per_token),
+      weights(stream.device(), DType::f32, s.rows, s.per_token),
+      gate_up(stream.device(), stream.activations(), exchange->max_rows(), 2 * s.ffn),
+      ffn(stream.device(), stream.activations(), exchange->max_rows(), s.ffn),
+      outputs(stream.device(), stream.activations(), exchange->max_rows(), s.hidden),
+      activations(stream, exchange->max_rows(), std::max(s.hidden, s.ffn), s.mode),
+      pieces(tp.allocate(stream.device(), size_t(s.pieces * s.rows * s.hidden) * sizeof(float))),
+      sum(tp.allocate(stream.device(), size_t(s.rows * s.hidden) * sizeof(float)), DType::f32,
+          s.rows, s.hidden),
+      shared(tp.allocate(stream.device(), size_t(s.rows * s.hidden) * sizeof(float)), DType::f32,
+             s.rows, s.hidden),
+      gate(stream.device(), DType::f32, s.rows, 1) {}
+
+Workspace::Workspace(Stream& stream, Group tp, Group dp, const WorkspaceShape& s)
     : h(stream.device(), stream.activations(), s.rows, s.hidden),
       sum(sum_buffer(stream, tp, s)),
       qkv(stream.device(), stream.activations(), s.rows, s.qkv),
@@ -23,6 +43,8 @@ Workspace::Workspace(Stream& stream, Group tp, const WorkspaceShape& s)
       gate_up(stream.device(), stream.activations(), s.rows, 2 * s.ffn),
       ffn(stream.device(), stream.activations(), s.rows, s.ffn),
       linear(stream, tp, s.rows, std::max({s.hidden, s.q, s.ffn}), s.mode,
-             tp.ordered() ? s.pieces * s.rows * s.hidden : 0) {}
+             tp.ordered() ? s.pieces * s.rows * s.hidden : 0) {
+  if (s.experts.experts > 0) experts = std::make_unique<ExpertWorkspace>(stream, tp, dp, s.experts);
+}
 
 }  // namespace cohort

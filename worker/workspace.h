@@ -3,10 +3,12 @@
 // of every step.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "base/buffer.h"
 #include "base/tensor.h"
+#include "parallel/experts.h"
 #include "parallel/linear.h"
 
 namespace cohort {
@@ -21,6 +23,11 @@ class RowBuffer {
                   width) {}
 
   int64_t width() const { return width_; }
+  // [rows, width] for less width than it was made for, too.
+  Tensor view(int64_t rows, int64_t width) const {
+    COHORT_CHECK_LE(rows * width, max_rows_ * width_);
+    return Tensor(memory_.data(), dtype_, {rows, width});
+  }
   Tensor rows(int64_t n) const {
     COHORT_CHECK_LE(n, max_rows_);
     return Tensor(memory_.data(), dtype_, {n, width_});
@@ -32,19 +39,50 @@ class RowBuffer {
   Buffer memory_;
 };
 
+// Of layers with experts.
+struct ExpertShape {
+  int64_t rows = 0;  // tokens of this group
+  int64_t hidden = 0;
+  int experts = 0, per_token = 0;
+  int64_t ffn = 0;    // width of one expert
+  int pieces = 1;     // of the tree over experts that this rank sends
+  int most_held = 0;  // experts that this rank may have, copies among them
+  bool shared_gate = false;
+  ActivationMode mode = ActivationMode::int8;
+};
+
+struct ExpertWorkspace {
+  // dp: the ranks with this tp index.
+  ExpertWorkspace(Stream& stream, Group tp, Group dp, const ExpertShape& s);
+
+  std::unique_ptr<ExpertExchange> exchange;
+  RowBuffer logits;         // f32 [tokens, experts]
+  RowBuffer chosen;         // i32 [tokens, k]
+  RowBuffer weights;        // f32 [tokens, k]
+  RowBuffer gate_up;        // A [rows of the exchange, 2 ffn]
+  RowBuffer ffn;            // A [rows of the exchange, ffn]
+  RowBuffer outputs;        // A [rows of the exchange, hidden]
+  Activations activations;  // of the experts' inputs
+  Buffer pieces;            // f32 [pieces, tokens, hidden]
+  RowBuffer sum;            // f32 [tokens, hidden]
+  RowBuffer shared;         // f32 [tokens, hidden]: of the shared expert
+  RowBuffer gate;           // f32 [tokens, 1]
+};
+
 // Widths are those of this rank's shard.
 struct WorkspaceShape {
   int64_t rows = 0;
   int64_t hidden = 0;
-  int64_t q = 0;    // heads * dim
-  int64_t qkv = 0;  // (heads + 2 kv_heads) * dim
-  int64_t ffn = 0;
+  int64_t q = 0;       // heads * dim
+  int64_t qkv = 0;     // (heads + 2 kv_heads) * dim
+  int64_t ffn = 0;     // of the widest layer, or shared expert
   int64_t pieces = 1;  // most partial sums of a row-parallel product
   ActivationMode mode = ActivationMode::int8;
+  ExpertShape experts;  // none: experts == 0
 };
 
 struct Workspace {
-  Workspace(Stream& stream, Group tp, const WorkspaceShape& s);
+  Workspace(Stream& stream, Group tp, Group dp, const WorkspaceShape& s);
 
   // All A, apart from `sum`, which is f32 where the group's sums are ordered.
   RowBuffer h;        // [tokens, hidden] what a block reads
@@ -55,6 +93,7 @@ struct Workspace {
   RowBuffer gate_up;  // [tokens, 2 ffn]
   RowBuffer ffn;      // [tokens, ffn]
   LinearScratch linear;
+  std::unique_ptr<ExpertWorkspace> experts;  // null where the stage has none
 };
 
 }  // namespace cohort

@@ -8,24 +8,28 @@
 #include "kernels/rope_table.h"
 #include "parallel/group.h"
 #include "parallel/linear.h"
+#include "worker/layers/block.h"
 #include "worker/step.h"
 #include "worker/weights.h"
 
 namespace cohort {
 
-class Attention {
+class Attention : public Block {
  public:
   // Borrows everything. plan: who owns which attention units.
   Attention(const LayerWeights& weights, int64_t layer, const KvLayer& kv, const RopeTable& rope,
-            Group& tp, const TreePlan& plan);
+            float norm_eps, Group& tp, const TreePlan& plan);
 
-  // out [tokens, hidden] = this block's contribution to the residual stream, of h, which is normed.
-  Task forward(Step& step, Tensor out, Tensor h);
+  Task forward(Step& step, Tensor out, Tensor h) override;
 
  private:
+  void adjust(Step& step, Tensor qkv) const;
+
   const int64_t layer_;
   const ColumnParallel qkv_;
   const RowParallel o_;
+  const Tensor bias_, q_norm_, k_norm_;  // of rank 0: none
+  const float eps_;
   const KvLayer kv_;
   const RopeTable* rope_;
 };

@@ -3,12 +3,13 @@
 
 namespace cohort {
 
-FeedForward::FeedForward(const LayerWeights& weights, int64_t layer, Group& tp,
+FeedForward::FeedForward(const FeedForwardWeights& weights, int64_t layer, Group& tp,
                          const TreePlan& plan)
     : layer_(layer), gate_up_(weights.gate_up), down_(weights.down, tp, plan) {}
 
 Task FeedForward::forward(Step& step, Tensor out, Tensor h) {
-  const Tensor gate_up = step.work.gate_up.rows(step.rows), ffn = step.work.ffn.rows(step.rows);
+  const Tensor gate_up = step.work.gate_up.view(step.rows, gate_up_.output());
+  const Tensor ffn = step.work.ffn.view(step.rows, gate_up_.output() / 2);
   step.where.set(Operation::feed_forward, layer_);
   gate_up_.forward(step.stream, step.work.linear, gate_up, h);
   ops::silu_mul(step.stream, ffn, gate_up);

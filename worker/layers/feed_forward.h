@@ -6,18 +6,18 @@
 #include "base/tensor.h"
 #include "parallel/group.h"
 #include "parallel/linear.h"
+#include "worker/layers/block.h"
 #include "worker/step.h"
 #include "worker/weights.h"
 
 namespace cohort {
 
-class FeedForward {
+class FeedForward : public Block {
  public:
   // Borrows everything. plan: who owns which feed-forward units.
-  FeedForward(const LayerWeights& weights, int64_t layer, Group& tp, const TreePlan& plan);
+  FeedForward(const FeedForwardWeights& weights, int64_t layer, Group& tp, const TreePlan& plan);
 
-  // out [tokens, hidden] = this block's contribution to the residual stream, of h, which is normed.
-  Task forward(Step& step, Tensor out, Tensor h);
+  Task forward(Step& step, Tensor out, Tensor h) override;
 
  private:
   const int64_t layer_;

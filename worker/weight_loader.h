@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the weights of one rank out of a checkpoint, weight by weight, packed for the kernels.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "worker/weights.h"
+
+namespace cohort {
+
+class WeightLoader {
+ public:
+  // Borrows all.
+  WeightLoader(Checkpoint& checkpoint, const WeightShard& shard, Stream& stream);
+
+  Result<VectorWeight> vector(const std::string& name, Slice part, int64_t all);
+  Result<Matrix> table(const std::string& name);  // this rank's rows of the vocabulary
+  Result<LayerWeights> layer(int64_t n);
+  // [2 ffn, hidden] and [hidden, ffn].
+  Result<ExpertMatrices> expert(int64_t layer, int64_t number);
+
+ private:
+  Result<std::vector<float>> read(const std::string& name, Slice part, int64_t all);
+  VectorWeight upload(const std::vector<float>& values);
+  Result<const WeightInfo*> find(const std::string& name, int64_t rows, int64_t columns) const;
+  // Rows of a column-parallel matrix [all, columns].
+  Status add(Matrix& m, const std::string& name, int64_t all, Slice rows);
+  // Columns of a row-parallel matrix [hidden, all].
+  Result<Matrix> columns(const std::string& name, int64_t all, Slice part, int64_t unit);
+  Status load_attention(LayerWeights& w, int64_t n);
+  Status load_query_key_norms(LayerWeights& w, int64_t n);
+  Status load_latent(LayerWeights& w, int64_t n);
+  Status load_heads(LatentWeights& w, const std::string& name);
+  Result<FeedForwardWeights> feed_forward(const std::string& prefix, int64_t all, Slice part,
+                                          int64_t unit);
+  Result<std::unique_ptr<ExpertWeights>> experts(int64_t n);
+
+  Checkpoint& checkpoint_;
+  const ModelConfig& config_;
+  const WeightShard& shard_;
+  Stream& stream_;
+  Slice q_, kv_;  // rows of q, and of k and v
+  Slice mixed_;   // columns of o
+  Slice ffn_, shared_, vocab_;
+  int64_t o_unit_ = 0;
+};
+
+}  // namespace cohort
