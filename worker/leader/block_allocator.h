@@ -20,6 +20,7 @@ struct BlockCounts {
   int32_t free = 0;
   int32_t parked = 0;  // cached, held by nobody
   int32_t held = 0;    // by sequences or fences
+  friend bool operator==(const BlockCounts&, const BlockCounts&) = default;
 };
 
 class BlockAllocator {

@@ -2,8 +2,6 @@
 #include "worker/leader/scheduler.h"
 
 #include <algorithm>
-#include <functional>
-#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -12,37 +10,22 @@
 namespace cohort {
 namespace {
 
-// At first, 7 tenths of the output that was allowed is expected to come.
-constexpr double kFirstOutputEstimate = 0.7, kLeastOutputEstimate = 0.1;
-constexpr double kEstimateDecay = 0.001;  // per finished step: from first to least in 600 steps
-
 bool is_end(const SamplingParams& sampling, int32_t token) {
   return std::ranges::find(sampling.end_tokens, token) != sampling.end_tokens.end();
 }
 
 }  // namespace
 
-int32_t blocks_for(int32_t positions) { return (positions + kBlockTokens - 1) / kBlockTokens; }
-
-bool operator==(const SchedulerLoad& a, const SchedulerLoad& b) {
-  const auto all = [](const SchedulerLoad& l) {
-    return std::tuple(l.running, l.waiting, l.queued_prefill_tokens, l.blocks.total, l.blocks.free,
-                      l.blocks.parked, l.blocks.held, l.preemptions, l.steps);
-  };
-  return all(a) == all(b);
-}
-
 Scheduler::Scheduler(const StepLimits& limits, uint64_t epoch, SchedulerOptions options)
     : limits_(limits),
       epoch_(epoch),
       options_(options),
-      stages_(std::max(1, limits.in_flight - 1)),
-      blocks_(limits.blocks),
-      output_estimate_(kFirstOutputEstimate) {
+      stages_(std::max(1, limits.in_flight - 1)) {
+  COHORT_CHECK_GT(limits.dp, 0);
   COHORT_CHECK_GT(limits.max_slots, 0);
   COHORT_CHECK_GT(limits.max_rows, 0);
   COHORT_CHECK_GT(limits.in_flight, 0);
-  for (int32_t slot = limits.max_slots; slot-- > 0;) free_slots_.push_back(slot);
+  for (int32_t dp = 0; dp < limits.dp; ++dp) groups_.emplace_back(limits, dp);
 }
 
 Scheduler::~Scheduler() = default;
@@ -131,14 +114,7 @@ bool Scheduler::cancel(SequenceId id) {
 }
 
 void Scheduler::retire(Sequence& sequence) {
-  if (!sequence.slot) return;
-  blocks_.release(sequence.table, sequence.last_step);
-  sequence.table.clear();
-  slots_to_free_.push_back(*sequence.slot);
-  free_slots_.push_back(*sequence.slot);
-  std::ranges::sort(free_slots_, std::greater{});
-  sequence.slot.reset();
-  running_.erase(sequence.arrival);
+  if (sequence.slot) slots_to_free_.push_back(group_of(sequence).retire(sequence));
 }
 
 void Scheduler::finish(Sequence& sequence, FinishReason reason, SequenceEvent event) {
@@ -164,8 +140,7 @@ Status Scheduler::commit(const StepResult& result) {
     COHORT_RETURN_IF_ERROR(commit_part(part, found == by_slot.end() ? nullptr : found->second)
                                .annotate(concat("step ", step.number)));
   }
-  blocks_.completed(step.number);
-  output_estimate_ = std::max(kLeastOutputEstimate, output_estimate_ - kEstimateDecay);
+  for (GroupState& group : groups_) group.completed(step.number);
   return Status::ok_status();
 }
 
@@ -189,7 +164,7 @@ Status Scheduler::commit_part(const Part& part, const SlotResult* result) {
   }
   if (sequence.incarnation == part.incarnation) {
     sequence.done = part.end;
-    remember_full_blocks(sequence);
+    if (sequence.slot) group_of(sequence).remember_full_blocks(sequence);
   }
   if (part.sample) take_token(sequence, result->sampled);
   return Status::ok_status();
@@ -211,67 +186,43 @@ void Scheduler::take_token(Sequence& sequence, const SampledToken& sampled) {
   }
 }
 
-void Scheduler::extend_keys(Sequence& sequence, int32_t blocks) const {
-  const std::span<const int32_t> tokens(sequence.tokens);
-  while (int32_t(sequence.keys.size()) < blocks) {
-    const size_t b = sequence.keys.size();
-    const BlockKey parent = b == 0 ? BlockKey{} : sequence.keys.back();
-    sequence.keys.push_back(
-        block_key(parent, tokens.subspan(b * kBlockTokens, kBlockTokens), sequence.request.salt));
-  }
-}
-
-void Scheduler::remember_full_blocks(Sequence& sequence) {
-  if (!sequence.slot) return;
-  const int32_t full = sequence.done / kBlockTokens;
-  const int32_t known = static_cast<int32_t>(sequence.remembered);
-  extend_keys(sequence, full);
-  for (int32_t b = known; b < full; ++b)
-    blocks_.remember(sequence.keys[size_t(b)], sequence.table[size_t(b)]);
-  sequence.remembered = std::max(known, full);
-}
-
 std::vector<SequenceEvent> Scheduler::take_events() { return std::exchange(events_, {}); }
 
 int32_t Scheduler::decodes() const {
-  int32_t count = 0;
-  for (const auto& [arrival, sequence] : running_)
-    if (!sequence->exhausted() && sequence->remaining() == 1) ++count;
-  return (count + stages_ - 1) / stages_;
+  int32_t most = 0;
+  for (const GroupState& group : groups_) most = std::max(most, turn(group.decodes()));
+  return most;
 }
 
 SchedulerLoad Scheduler::load() const {
   SchedulerLoad load;
-  load.running = static_cast<int32_t>(running_.size());
   load.waiting = static_cast<int32_t>(waiting_.size());
   for (const auto& [arrival, sequence] : waiting_) load.queued_prefill_tokens += sequence->length();
-  for (const auto& [arrival, sequence] : running_)
-    if (sequence->remaining() > 1) load.queued_prefill_tokens += sequence->remaining();
-  load.blocks = blocks_.counts();
+  for (const GroupState& group : groups_) {
+    const GroupLoad part{static_cast<int32_t>(group.running().size()), group.blocks().counts()};
+    load.running += part.running;
+    load.queued_prefill_tokens += group.prefill_rows();
+    load.blocks.total += part.blocks.total;
+    load.blocks.free += part.blocks.free;
+    load.blocks.parked += part.blocks.parked;
+    load.blocks.held += part.blocks.held;
+    load.groups.push_back(part);
+  }
   load.preemptions = preemptions_;
   load.steps = steps_;
   return load;
 }
 
 Status Scheduler::check_integrity() const {
-  std::vector<const std::vector<int32_t>*> tables;
-  std::vector<bool> taken(size_t(limits_.max_slots));
-  for (const auto& [arrival, sequence] : running_) {
-    tables.push_back(&sequence->table);
-    const size_t slot = size_t(sequence->slot.value_or(-1));
-    if (slot >= taken.size() || taken[slot])
-      return internal_error(concat("slot ", slot, " is held twice or does not exist"));
-    taken[slot] = true;
-    if (int32_t(sequence->table.size()) != blocks_for(sequence->planned))
-      return internal_error(concat("slot ", slot, " holds ", sequence->table.size(), " blocks for ",
-                                   sequence->planned, " positions"));
+  size_t running = 0;
+  for (size_t dp = 0; dp < groups_.size(); ++dp) {
+    running += groups_[dp].running().size();
+    COHORT_RETURN_IF_ERROR(groups_[dp].check_integrity().annotate(concat("dp group ", dp)));
   }
-  if (running_.size() + waiting_.size() != sequences_.size() ||
-      running_.size() + free_slots_.size() != taken.size())
-    return internal_error(concat(running_.size(), " running, ", waiting_.size(), " waiting, ",
-                                 sequences_.size(), " known sequences, ", free_slots_.size(),
-                                 " free slots"));
-  return blocks_.check_integrity(tables);
+  if (running + waiting_.size() != sequences_.size())
+    return internal_error(concat(running, " running, ", waiting_.size(), " waiting, ",
+                                 sequences_.size(), " known sequences"));
+  return Status::ok_status();
 }
 
 }  // namespace cohort

@@ -9,20 +9,25 @@
 // wasted row. With P pipeline stages (in_flight = P + 1) a plan takes at most a P-th of the
 // decodes, and a sequence returns P plans later, when its token is about to reach the first stage.
 //
-// When blocks run out, the sequence with the fewest computed positions gives its blocks back and
-// computes them again later, from the front of the queue (most are still in the prefix cache). The
-// one with the most computed positions is never the victim, so somebody always gets to its end.
+// With several dp groups a plan is filled for each of them from its own rows, slots and blocks. All
+// sequences wait in one queue. Where the first one runs is decided when it starts (again): of the
+// groups that have room now and are not much fuller than the emptiest, in the one that has the
+// fewest rows to compute before it and of it, so that cached prefixes attract, and steps stay even.
+//
+// When a group's blocks run out, its sequence with the fewest computed positions gives its blocks
+// back and computes them again later, from the front of the queue (most are still in the prefix
+// cache). The one with the most computed positions is never the victim, so somebody always gets to
+// its end.
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "worker/leader/block_allocator.h"
+#include "worker/leader/group_state.h"
 #include "worker/leader/sequence.h"
 #include "worker/step_plan.h"
 
@@ -33,6 +38,13 @@ struct SchedulerOptions {
   int32_t vocabulary = 0;      // tokens of a request are below it; 0: any
 };
 
+struct GroupLoad {
+  int32_t running = 0;
+  BlockCounts blocks;
+  friend bool operator==(const GroupLoad&, const GroupLoad&) = default;
+};
+
+// Of all dp groups together.
 struct SchedulerLoad {
   int32_t running = 0;
   int32_t waiting = 0;
@@ -40,7 +52,8 @@ struct SchedulerLoad {
   BlockCounts blocks;
   uint64_t preemptions = 0;
   uint64_t steps = 0;
-  friend bool operator==(const SchedulerLoad&, const SchedulerLoad&);
+  std::vector<GroupLoad> groups;
+  friend bool operator==(const SchedulerLoad&, const SchedulerLoad&) = default;
 };
 
 class Scheduler {
@@ -59,11 +72,13 @@ class Scheduler {
 
   // The next step, to be submitted; nothing if there is nothing to do or in_flight plans are
   // unanswered. While a sequence runs or waits and no plan is unanswered there always is one: every
-  // block is then free, parked or held by a running sequence, admit() refuses what all blocks do
-  // not hold, and the most advanced sequence may take everybody's. `row_budget` (at least 1) bounds
-  // the tokens of prefill chunks and decodes together, below limits.max_rows; decodes are never
-  // left out for its sake.
-  std::optional<StepPlan> plan(int32_t row_budget);
+  // block is then free, parked or held by a running sequence, admit() refuses what all blocks of a
+  // group do not hold, and its most advanced sequence may take everybody's. `row_budget` (at least
+  // 1) bounds the tokens of prefill chunks and decodes of each dp group together, below
+  // limits.max_rows; decodes are never left out for its sake. `complete` may set what is not
+  // decided here, micro_batches and copies, before the checksum is taken.
+  std::optional<StepPlan> plan(int32_t row_budget,
+                               const std::function<void(StepPlan&)>& complete = nullptr);
   std::optional<StepPlan> plan() { return plan(limits_.max_rows); }
 
   // Takes the oldest unanswered plan's result. An error means that the ranks do not do what was
@@ -74,15 +89,15 @@ class Scheduler {
   std::vector<SequenceEvent> take_events();
 
   int32_t in_flight() const { return static_cast<int32_t>(in_flight_.size()); }
-  bool idle() const { return waiting_.empty() && running_.empty() && in_flight_.empty(); }
-  // The sampled tokens that its decodes would add to the next step.
+  bool idle() const { return sequences_.empty() && in_flight_.empty(); }
+  // The sampled tokens that the decodes of the dp group with most of them would add to the next
+  // step.
   int32_t decodes() const;
   SchedulerLoad load() const;
   // Blocks add up, tables and slots are disjoint. Called when idle and by tests after every call.
   Status check_integrity() const;
 
  private:
-  using SequencePointer = std::shared_ptr<Sequence>;
   struct Part {                // of a step in flight
     SequencePointer sequence;  // may have ended meanwhile
     uint64_t incarnation;
@@ -94,54 +109,61 @@ class Scheduler {
     std::vector<Part> parts;
   };
   // A plan in the making.
-  struct Draft {
-    StepPlan plan;
-    Step step;
+  struct GroupDraft {
     int32_t rows_left = 0;
     bool preempted = false;  // somebody, for this plan
+    std::vector<StepEntry> entries;
+    std::vector<Part> parts;  // of the entries
+  };
+  struct Draft {
+    uint64_t step = 0;
+    std::vector<GroupDraft> groups;
+  };
+  // Where a waiting sequence could start.
+  struct Place {
+    int32_t dp = 0;
+    std::vector<int32_t> cached;  // blocks of its prefix
+    double share = 0;             // GroupState::share
+    int64_t rows = 0;             // to be computed there until its prefill is done
   };
 
   // scheduler_plan.cc
-  void add_decodes(Draft& draft);
-  void add_prefills(Draft& draft);
+  StepPlan seal(Draft draft, const std::function<void(StepPlan&)>& complete);
+  void add_decodes(int32_t dp, Draft& draft);
+  void add_prefills(int32_t dp, Draft& draft);
   void add_waiting(Draft& draft);
+  std::optional<Place> choose_place(const Sequence& sequence, const Draft& draft) const;
   bool may_decode(const Sequence& sequence, uint64_t step) const;
-  std::vector<SequencePointer> pick_decodes(const Draft& draft) const;
+  std::vector<SequencePointer> pick_decodes(const GroupState& group, uint64_t step) const;
   bool make_room(Sequence& sequence, int32_t blocks, Draft& draft);
-  SequencePointer pick_victim(const Sequence& than, const Draft& draft) const;
-  void preempt(Sequence& victim);
-  bool start(Sequence& sequence);
-  bool fits(const Sequence& sequence, std::span<const int32_t> cached) const;
-  int32_t expected_blocks(const Sequence& sequence) const;
-  void add_entry(Draft& draft, Sequence& sequence, int32_t rows, int32_t blocks, bool is_new);
+  void preempt(const SequencePointer& victim);
+  void add_entry(Draft& draft, const SequencePointer& sequence, int32_t rows, int32_t blocks,
+                 bool is_new);
 
   // scheduler.cc
   Status check(const SequenceRequest& request) const;
   Status check_tokens(const SequenceRequest& request) const;
+  int32_t turn(int32_t decodes) const { return (decodes + stages_ - 1) / stages_; }
+  // The group in which it runs.
+  int32_t dp_of(const Sequence& sequence) const { return cohort::dp_of(*sequence.slot, limits_); }
+  GroupState& group_of(const Sequence& sequence) { return groups_[size_t(dp_of(sequence))]; }
   void retire(Sequence& sequence);  // gives back slot and blocks
   void finish(Sequence& sequence, FinishReason reason, SequenceEvent event);
-  void remember_full_blocks(Sequence& sequence);
   Status commit_part(const Part& part, const SlotResult* result);
   void take_token(Sequence& sequence, const SampledToken& sampled);
-  void extend_keys(Sequence& sequence, int32_t blocks) const;
 
   const StepLimits limits_;
   const uint64_t epoch_;
   const SchedulerOptions options_;
   const int32_t stages_;  // plans among which the decodes are spread
 
-  BlockAllocator blocks_;
+  std::vector<GroupState> groups_;  // by dp
   std::map<SequenceId, SequencePointer> sequences_;
   std::map<uint64_t, SequencePointer> waiting_;  // by arrival: a preempted one is at the front
-  std::map<uint64_t, SequencePointer> running_;  // by arrival
-  std::vector<int32_t> free_slots_;              // smallest last
   std::vector<int32_t> slots_to_free_;           // known to the ranks until the next plan
   std::deque<Step> in_flight_;
   std::vector<SequenceEvent> events_;
   uint64_t arrivals_ = 0, incarnations_ = 0, steps_ = 0, checksum_ = 0, preemptions_ = 0;
-  // The part of its remaining output that a running sequence is expected to use; admission keeps
-  // blocks for it. Falls while all goes well, rises with every preemption.
-  double output_estimate_;
 };
 
 }  // namespace cohort

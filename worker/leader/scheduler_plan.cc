@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The planning half of the scheduler: who gets rows and blocks in the next step.
 #include <algorithm>
-#include <cmath>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -14,36 +14,46 @@ namespace {
 
 // Prefills go on by so much even where the row budget is used up by decodes.
 constexpr int32_t kLeastPrefillRows = kBlockTokens;
-// A preemption shows that too little was kept back: 100 undisturbed steps take it down again.
-constexpr double kEstimateRise = 0.1;
-
-// Who loses blocks first: the one with the least work to repeat, of equals the youngest.
-bool is_less_advanced(const Sequence& a, const Sequence& b) {
-  return std::tuple(a.planned, b.arrival) < std::tuple(b.planned, a.arrival);
-}
+// Groups whose GroupState::share differs by at most this much are equally loaded: a cached prefix,
+// or a shorter prefill before it, is worth a quarter of a group's slots or blocks, and no more, as
+// otherwise all that begin alike would crowd one group.
+constexpr double kCloseShare = 0.25;
 
 }  // namespace
 
-std::optional<StepPlan> Scheduler::plan(int32_t row_budget) {
+std::optional<StepPlan> Scheduler::plan(int32_t row_budget,
+                                        const std::function<void(StepPlan&)>& complete) {
   if (in_flight() >= limits_.in_flight) return std::nullopt;
-  Draft draft;
-  draft.plan.epoch = epoch_;
-  draft.plan.step = draft.step.number = steps_ + 1;
-  draft.rows_left = limits_.max_rows;
-  add_decodes(draft);
-  const int32_t decodes = limits_.max_rows - draft.rows_left;
-  draft.rows_left = std::min(draft.rows_left, std::max(row_budget - decodes, kLeastPrefillRows));
-  add_prefills(draft);
-  // A sequence that had to go must not come back in the same step at another's expense.
-  if (!draft.preempted) add_waiting(draft);
-  if (draft.plan.entries.empty()) return std::nullopt;
+  Draft draft{.step = steps_ + 1, .groups = std::vector<GroupDraft>(groups_.size())};
+  for (int32_t dp = 0; dp < limits_.dp; ++dp) {
+    int32_t& rows_left = draft.groups[size_t(dp)].rows_left;
+    rows_left = limits_.max_rows;
+    add_decodes(dp, draft);
+    const int32_t decodes = limits_.max_rows - rows_left;
+    rows_left = std::min(rows_left, std::max(row_budget - decodes, kLeastPrefillRows));
+    add_prefills(dp, draft);
+  }
+  add_waiting(draft);
+  if (std::ranges::all_of(draft.groups, [](const GroupDraft& g) { return g.entries.empty(); }))
+    return std::nullopt;
+  return seal(std::move(draft), complete);
+}
 
-  draft.plan.frees = std::exchange(slots_to_free_, {});
-  checksum_ = chain_checksum(checksum_, draft.plan);
-  draft.plan.checksum = checksum_;
-  ++steps_;
-  in_flight_.push_back(std::move(draft.step));
-  return std::move(draft.plan);
+// Entries of one dp group stand together, in the order of the groups.
+StepPlan Scheduler::seal(Draft draft, const std::function<void(StepPlan&)>& complete) {
+  StepPlan plan;
+  plan.epoch = epoch_;
+  plan.step = steps_ = draft.step;
+  Step step{.number = draft.step, .parts = {}};
+  for (GroupDraft& group : draft.groups) {
+    std::ranges::move(group.entries, std::back_inserter(plan.entries));
+    std::ranges::move(group.parts, std::back_inserter(step.parts));
+  }
+  plan.frees = std::exchange(slots_to_free_, {});
+  if (complete) complete(plan);
+  plan.checksum = checksum_ = chain_checksum(checksum_, plan);
+  in_flight_.push_back(std::move(step));
+  return plan;
 }
 
 bool Scheduler::may_decode(const Sequence& sequence, uint64_t step) const {
@@ -54,10 +64,10 @@ bool Scheduler::may_decode(const Sequence& sequence, uint64_t step) const {
 
 // Those that have waited longest come first, so that plans of a pipeline take turns and nobody is
 // left out when there are more decodes than rows.
-std::vector<Scheduler::SequencePointer> Scheduler::pick_decodes(const Draft& draft) const {
+std::vector<SequencePointer> Scheduler::pick_decodes(const GroupState& group, uint64_t step) const {
   std::vector<SequencePointer> picked;
-  for (const auto& [arrival, sequence] : running_)
-    if (may_decode(*sequence, draft.step.number)) picked.push_back(sequence);
+  for (const auto& [arrival, sequence] : group.running())
+    if (may_decode(*sequence, step)) picked.push_back(sequence);
   std::ranges::sort(picked, [](const SequencePointer& a, const SequencePointer& b) {
     return std::tuple(a->last_step, b->planned, a->arrival) <
            std::tuple(b->last_step, a->planned, b->arrival);
@@ -65,141 +75,126 @@ std::vector<Scheduler::SequencePointer> Scheduler::pick_decodes(const Draft& dra
   return picked;
 }
 
-void Scheduler::add_decodes(Draft& draft) {
-  int32_t left = std::min(decodes(), draft.rows_left);
-  for (const SequencePointer& sequence : pick_decodes(draft)) {
+void Scheduler::add_decodes(int32_t dp, Draft& draft) {
+  const GroupState& group = groups_[size_t(dp)];
+  int32_t left = std::min(turn(group.decodes()), draft.groups[size_t(dp)].rows_left);
+  for (const SequencePointer& sequence : pick_decodes(group, draft.step)) {
     if (left == 0) return;
     if (!sequence->slot) continue;  // had to make room for one before it
     const int32_t blocks = blocks_for(sequence->planned + 1) - int32_t(sequence->table.size());
     if (!make_room(*sequence, blocks, draft)) continue;
-    add_entry(draft, *sequence, 1, blocks, false);
+    add_entry(draft, sequence, 1, blocks, false);
     --left;
   }
 }
 
-void Scheduler::add_prefills(Draft& draft) {
+void Scheduler::add_prefills(int32_t dp, Draft& draft) {
+  const GroupState& group = groups_[size_t(dp)];
+  const int32_t& rows_left = draft.groups[size_t(dp)].rows_left;
   std::vector<SequencePointer> prefills;
-  for (const auto& [arrival, sequence] : running_)
+  for (const auto& [arrival, sequence] : group.running())
     if (sequence->remaining() > 1) prefills.push_back(sequence);
   for (const SequencePointer& sequence : prefills) {
-    if (draft.rows_left == 0) return;
+    if (rows_left == 0) return;
     if (!sequence->slot) continue;
-    int32_t rows = std::min(draft.rows_left, sequence->remaining());
+    int32_t rows = std::min(rows_left, sequence->remaining());
     const int32_t held = static_cast<int32_t>(sequence->table.size()) * kBlockTokens;
-    const int32_t room = held - sequence->planned + blocks_.available() * kBlockTokens;
+    const int32_t room = held - sequence->planned + group.blocks().available() * kBlockTokens;
     // As far as there are blocks; where there are none, one at another's expense.
     rows = room > 0 ? std::min(rows, room) : std::min(rows, kBlockTokens);
     const int32_t blocks = blocks_for(sequence->planned + rows) - int32_t(sequence->table.size());
-    if (make_room(*sequence, blocks, draft)) add_entry(draft, *sequence, rows, blocks, false);
+    if (make_room(*sequence, blocks, draft)) add_entry(draft, sequence, rows, blocks, false);
   }
 }
 
 void Scheduler::add_waiting(Draft& draft) {
-  while (draft.rows_left > 0 && !free_slots_.empty() && !waiting_.empty()) {
+  while (!waiting_.empty()) {
     const SequencePointer sequence = waiting_.begin()->second;
     // After a preemption its last tokens may still be under way.
-    if (sequence->unanswered > 0 || !start(*sequence)) return;
+    if (sequence->unanswered > 0) return;
+    extend_keys(*sequence, (sequence->length() - 1) / kBlockTokens);
+    const std::optional<Place> place = choose_place(*sequence, draft);
+    if (!place) return;
+    GroupState& group = groups_[size_t(place->dp)];
+    group.start(sequence, place->cached, ++incarnations_);
     waiting_.erase(sequence->arrival);
-    running_.emplace(sequence->arrival, sequence);
-    const int32_t room = blocks_.available() * kBlockTokens;
-    const int32_t rows = std::min({draft.rows_left, sequence->remaining(), room});
-    add_entry(draft, *sequence, rows, blocks_for(rows), true);
+    const int32_t room = group.blocks().available() * kBlockTokens;
+    const int32_t rows =
+        std::min({draft.groups[size_t(place->dp)].rows_left, sequence->remaining(), room});
+    add_entry(draft, sequence, rows, blocks_for(rows), true);
   }
 }
 
-// Takes the cached part of its tokens and a slot, if admission allows it. The last token is always
-// computed: its logits are wanted.
-bool Scheduler::start(Sequence& sequence) {
-  extend_keys(sequence, (sequence.length() - 1) / kBlockTokens);
-  const size_t usable = size_t(sequence.length() - 1) / kBlockTokens;
-  const auto cached = blocks_.find_prefix(std::span(sequence.keys).first(usable));
-  if (!fits(sequence, cached)) return false;
-  blocks_.share(cached);
-  sequence.table = cached;
-  sequence.remembered = static_cast<int32_t>(cached.size());
-  sequence.planned = sequence.done = sequence.remembered * kBlockTokens;
-  sequence.incarnation = ++incarnations_;
-  sequence.slot = free_slots_.back();
-  free_slots_.pop_back();
-  if (!sequence.cached_tokens)
-    sequence.cached_tokens = std::min(sequence.planned, sequence.first_output);
-  return true;
+std::optional<Scheduler::Place> Scheduler::choose_place(const Sequence& sequence,
+                                                        const Draft& draft) const {
+  std::vector<Place> places;
+  for (int32_t dp = 0; dp < limits_.dp; ++dp) {
+    const GroupState& group = groups_[size_t(dp)];
+    const GroupDraft& part = draft.groups[size_t(dp)];
+    // A sequence that had to go must not come back in the same step at another's expense.
+    if (part.rows_left == 0 || part.preempted || !group.has_slot()) continue;
+    Place place{.dp = dp, .cached = group.cached_prefix(sequence)};
+    if (!group.fits(sequence, place.cached)) continue;
+    place.share = group.share();
+    place.rows =
+        group.prefill_rows() + sequence.length() - int64_t(place.cached.size()) * kBlockTokens;
+    for (const StepEntry& entry : part.entries) place.rows += entry.length;
+    places.push_back(std::move(place));
+  }
+  if (places.empty()) return std::nullopt;
+  const double least = std::ranges::min_element(places, {}, &Place::share)->share;
+  std::erase_if(places, [&](const Place& place) { return place.share > least + kCloseShare; });
+  return *std::ranges::min_element(
+      places, {}, [](const Place& p) { return std::tuple(p.rows, p.share, p.dp); });
 }
 
-int32_t Scheduler::expected_blocks(const Sequence& sequence) const {
-  const int32_t output_left = std::max(0, sequence.last_output - sequence.length());
-  const auto expected = static_cast<int32_t>(std::ceil(output_estimate_ * output_left));
-  return blocks_for(sequence.length() + expected);
-}
-
-// Whether its tokens and a likely part of its output have room beside what the running sequences
-// are likely to need. With nobody running its tokens alone count: it then can take everything.
-bool Scheduler::fits(const Sequence& sequence, std::span<const int32_t> cached) const {
-  int32_t needed = -static_cast<int32_t>(cached.size());
-  for (const auto& [arrival, other] : running_)
-    needed += std::max(0, expected_blocks(*other) - int32_t(other->table.size()));
-  needed += running_.empty() ? blocks_for(sequence.length()) : expected_blocks(sequence);
-  const auto parked = std::ranges::count_if(
-      cached, [this](int32_t block) { return blocks_.cache().is_parked(block); });
-  return needed <= blocks_.available() - int32_t(parked);
-}
-
-// Makes `blocks` blocks available to a sequence, at the expense of less advanced ones if need be.
-// False: it has to sit this step out. Blocks that steps in flight are about to give back are waited
-// for: preempting on top of them would throw away work for nothing, step after step.
+// Makes `blocks` blocks available to a sequence, at the expense of less advanced ones of its group
+// if need be. False: it has to sit this step out. Blocks that steps in flight are about to give
+// back are waited for: preempting on top of them would throw away work for nothing, step after
+// step.
 bool Scheduler::make_room(Sequence& sequence, int32_t blocks, Draft& draft) {
-  while (blocks_.available() < blocks) {
-    if (blocks_.available() + blocks_.arriving() >= blocks) return false;
-    const bool one_ends =
-        std::ranges::any_of(running_, [](const auto& item) { return item.second->exhausted(); });
+  GroupState& group = group_of(sequence);
+  while (group.blocks().available() < blocks) {
+    if (group.blocks().available() + group.blocks().arriving() >= blocks) return false;
+    const bool one_ends = std::ranges::any_of(
+        group.running(), [](const auto& item) { return item.second->exhausted(); });
     if (one_ends) return false;
-    const SequencePointer victim = pick_victim(sequence, draft);
+    const SequencePointer victim = group.pick_victim(sequence, draft.step);
     if (victim == nullptr) return false;
-    preempt(*victim);
-    draft.preempted = true;
+    draft.groups[size_t(dp_of(*victim))].preempted = true;
+    preempt(victim);
   }
   return true;
 }
 
-Scheduler::SequencePointer Scheduler::pick_victim(const Sequence& than, const Draft& draft) const {
-  SequencePointer victim;
-  for (const auto& [arrival, sequence] : running_) {
-    if (sequence->last_step == draft.step.number || !is_less_advanced(*sequence, than)) continue;
-    if (victim == nullptr || is_less_advanced(*sequence, *victim)) victim = sequence;
-  }
-  return victim;
-}
-
-void Scheduler::preempt(Sequence& victim) {
-  const SequencePointer keep_alive = running_.at(victim.arrival);
-  retire(victim);
-  victim.planned = victim.done = victim.remembered = 0;
-  victim.incarnation = ++incarnations_;
-  waiting_.emplace(victim.arrival, keep_alive);
+void Scheduler::preempt(const SequencePointer& victim) {
+  group_of(*victim).preempted();
+  retire(*victim);
+  victim->planned = victim->done = victim->remembered = 0;
+  victim->incarnation = ++incarnations_;
+  waiting_.emplace(victim->arrival, victim);
   ++preemptions_;
-  output_estimate_ = std::min(1.0, output_estimate_ + kEstimateRise);
 }
 
-void Scheduler::add_entry(Draft& draft, Sequence& sequence, int32_t rows, int32_t blocks,
-                          bool is_new) {
-  const size_t known_blocks = is_new ? 0 : sequence.table.size();
-  COHORT_CHECK(blocks_.allocate(blocks, sequence.table));
-  StepEntry entry{
-      .slot = *sequence.slot,
-      .start = sequence.planned,
-      .length = rows,
-      .sample = rows == sequence.remaining(),
-      .new_blocks = {sequence.table.begin() + ptrdiff_t(known_blocks), sequence.table.end()},
-      .sequence = std::nullopt};
-  if (is_new)
-    entry.sequence = NewSequence{sequence.tokens, sequence.first_output, sequence.request.sampling};
-  sequence.planned += rows;
-  sequence.last_step = draft.step.number;
-  sequence.unanswered += entry.sample ? 1 : 0;
-  draft.rows_left -= rows;
-  draft.step.parts.push_back({sequences_.at(sequence.request.id), sequence.incarnation, entry.slot,
-                              sequence.planned, entry.sample});
-  draft.plan.entries.push_back(std::move(entry));
+void Scheduler::add_entry(Draft& draft, const SequencePointer& sequence, int32_t rows,
+                          int32_t blocks, bool is_new) {
+  Sequence& s = *sequence;
+  GroupDraft& group = draft.groups[size_t(dp_of(s))];
+  const size_t known_blocks = is_new ? 0 : s.table.size();
+  COHORT_CHECK(group_of(s).blocks().allocate(blocks, s.table));
+  StepEntry entry{.slot = *s.slot,
+                  .start = s.planned,
+                  .length = rows,
+                  .sample = rows == s.remaining(),
+                  .new_blocks = {s.table.begin() + ptrdiff_t(known_blocks), s.table.end()},
+                  .sequence = std::nullopt};
+  if (is_new) entry.sequence = NewSequence{s.tokens, s.first_output, s.request.sampling};
+  s.planned += rows;
+  s.last_step = draft.step;
+  s.unanswered += entry.sample ? 1 : 0;
+  group.rows_left -= rows;
+  group.parts.push_back({sequence, s.incarnation, entry.slot, s.planned, entry.sample});
+  group.entries.push_back(std::move(entry));
 }
 
 }  // namespace cohort

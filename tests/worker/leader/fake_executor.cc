@@ -30,7 +30,8 @@ int32_t fake_next_token(const std::vector<int32_t>& tokens, int32_t prompt_token
 }
 
 FakeExecutor::FakeExecutor(const StepLimits& limits)
-    : limits_(limits), cells_(size_t(limits.blocks), std::vector<Cell>(size_t(kBlockTokens))) {}
+    : limits_(limits),
+      cells_(size_t(limits.dp) * size_t(limits.blocks), std::vector<Cell>(size_t(kBlockTokens))) {}
 
 Status FakeExecutor::submit(const StepPlan& plan) {
   COHORT_RETURN_IF_ERROR(check(plan));
@@ -49,7 +50,10 @@ Status FakeExecutor::check(const StepPlan& plan) {
   checksum_ = chain_checksum(checksum_, plan);
   if (plan.checksum != checksum_) return broken(plan, "checksum differs");
   if (plan.entries.empty()) return broken(plan, "empty");
-  if (plan.rows() > limits_.max_rows) return broken(plan, "too many rows");
+  std::map<int32_t, int64_t> rows;
+  for (const StepEntry& entry : plan.entries)
+    if ((rows[group(entry.slot)] += entry.length) > limits_.max_rows)
+      return broken(plan, concat("too many rows of dp group ", group(entry.slot)));
   for (const int32_t slot : plan.frees)
     if (slots_.erase(slot) == 0) return broken(plan, concat("frees empty slot ", slot));
   std::set<int32_t> used;
@@ -64,7 +68,8 @@ Status FakeExecutor::check(const StepPlan& plan) {
 }
 
 Status FakeExecutor::check_entry(const StepPlan& plan, const StepEntry& entry) {
-  if (entry.slot < 0 || entry.slot >= limits_.max_slots) return broken(plan, "no such slot");
+  if (entry.slot < 0 || entry.slot >= limits_.dp * limits_.max_slots)
+    return broken(plan, "no such slot");
   if (entry.sequence.has_value() == slots_.contains(entry.slot))
     return broken(plan, concat("slot ", entry.slot, " is new and in use, or old and empty"));
   Slot& slot = slots_[entry.slot];
@@ -96,6 +101,7 @@ Status FakeExecutor::check_written(const StepEntry& entry, const Slot& slot) con
   for (int32_t b = entry.start / kBlockTokens; b < int32_t(slot.table.size()); ++b) {
     const int32_t block = slot.table[size_t(b)];
     for (const auto& [other, state] : slots_) {
+      if (group(other) != group(entry.slot)) continue;
       const auto holders = std::ranges::count(state.table, block);
       if (holders != (other == entry.slot ? 1 : 0))
         return internal_error(concat("block ", block, " is written for slot ", entry.slot,
@@ -104,7 +110,7 @@ Status FakeExecutor::check_written(const StepEntry& entry, const Slot& slot) con
     if (!entry.sequence && std::ranges::count(entry.new_blocks, block) == 0) continue;
     for (const Pending& pending : unanswered_)
       for (const auto& [other, table] : pending.tables)
-        if (std::ranges::count(table, block) > 0)
+        if (group(other) == group(entry.slot) && std::ranges::count(table, block) > 0)
           return internal_error(concat("block ", block, " is reused while step ", pending.plan.step,
                                        " references it"));
   }
@@ -129,12 +135,13 @@ Status FakeExecutor::execute(const StepEntry& entry, StepResult& result) {
   device.table.insert(device.table.end(), entry.new_blocks.begin(), entry.new_blocks.end());
   std::vector<int32_t>& tokens = device.sequence.tokens;
   const int32_t end = entry.start + entry.length;
+  const size_t pool = size_t(group(entry.slot)) * size_t(limits_.blocks);
   for (int32_t p = entry.start; p < end; ++p)
-    cells_[size_t(device.table[size_t(p / kBlockTokens)])][size_t(p % kBlockTokens)] = {
+    cells_[pool + size_t(device.table[size_t(p / kBlockTokens)])][size_t(p % kBlockTokens)] = {
         p, tokens[size_t(p)]};
   for (int32_t p = 0; p < end; ++p) {
     const int32_t block = device.table[size_t(p / kBlockTokens)];
-    const Cell& cell = cells_[size_t(block)][size_t(p % kBlockTokens)];
+    const Cell& cell = cells_[pool + size_t(block)][size_t(p % kBlockTokens)];
     if (cell.position != p || cell.token != tokens[size_t(p)])
       return internal_error(concat("slot ", entry.slot, " reads position ", cell.position,
                                    " in block ", block, " where it wants ", p));

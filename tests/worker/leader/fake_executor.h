@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A simulated replica. It checks every rule of plans when they are submitted, keeps "KV" as the
 // tokens that were written to each block, and samples a hash of all the tokens it finds there, so
-// that a wrong, stale or overwritten block changes the output or is reported.
+// that a wrong, stale or overwritten block changes the output or is reported. Each dp group has a
+// pool of its own.
 #pragma once
 #include <deque>
 #include <map>
@@ -56,6 +57,7 @@ class FakeExecutor : public StepExecutor {
     StepPlan plan;
     std::map<int32_t, std::vector<int32_t>> tables;  // of the slots that the plan uses
   };
+  int32_t group(int32_t slot) const { return slot / limits_.max_slots; }
   Status check(const StepPlan& plan);
   Status check_entry(const StepPlan& plan, const StepEntry& entry);
   Status check_written(const StepEntry& entry, const Slot& slot) const;
@@ -65,7 +67,7 @@ class FakeExecutor : public StepExecutor {
   std::map<int32_t, Slot> slots_;
   std::deque<Pending> unanswered_;
   std::map<int32_t, Device> device_;
-  std::vector<std::vector<Cell>> cells_;
+  std::vector<std::vector<Cell>> cells_;  // block by block, group by group
   std::vector<StepPlan> plans_;
   uint64_t step_ = 0, checksum_ = 0;
   int64_t rows_ = 0;

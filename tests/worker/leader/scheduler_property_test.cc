@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <tuple>
 
 #include "fake_executor.h"
 #include "kernels/kv_layout.h"
@@ -225,10 +226,65 @@ TEST_P(SchedulerProperty, MoreSlotsThanRows) {
   simulation.run();
 }
 
+// The same with dp groups, each with a pool, slots and rows of its own.
+using GroupsAndInFlight = std::tuple<int, int>;
+class SchedulerGroupsProperty : public testing::TestWithParam<GroupsAndInFlight> {
+ protected:
+  static StepLimits group_limits(int blocks, int slots = 8, int rows = 48) {
+    StepLimits result = limits(std::get<1>(GetParam()), blocks, slots, rows);
+    result.dp = std::get<0>(GetParam());
+    return result;
+  }
+  static void expect_all_groups_worked(const Simulation& simulation, const StepLimits& limits) {
+    std::vector<int64_t> rows(size_t(limits.dp));
+    for (const StepPlan& plan : simulation.fake().plans())
+      for (size_t dp = 0; dp < rows.size(); ++dp) rows[dp] += rows_of(plan, limits)[dp];
+    for (const int64_t n : rows) EXPECT_GT(n, 0);
+  }
+};
+
+TEST_P(SchedulerGroupsProperty, E15_EveryRequestGetsItsTokensAndNoBlockIsLost) {
+  for (uint32_t seed = 0; seed < 4; ++seed) {
+    SCOPED_TRACE(seed);
+    const World world{seed, group_limits(60, 4), 150, 80, 60, 0.05};
+    Simulation simulation(world);
+    simulation.run();
+    if (HasFatalFailure()) return;
+    EXPECT_GT(simulation.cached_tokens(), 0);
+    expect_all_groups_worked(simulation, world.limits);
+  }
+}
+
+TEST_P(SchedulerGroupsProperty, E15_TinyPoolsPreemptAndStillEnd) {
+  uint64_t preemptions = 0;
+  for (uint32_t seed = 0; seed < 15; ++seed) {
+    SCOPED_TRACE(seed);
+    const World world{seed, group_limits(10), 80, 40, 100, 0.03};
+    Simulation simulation(world);
+    simulation.run();
+    if (HasFatalFailure()) return;
+    preemptions += simulation.scheduler().load().preemptions;
+    expect_all_groups_worked(simulation, world.limits);
+  }
+  EXPECT_GT(preemptions, 20u);
+}
+
+TEST_P(SchedulerGroupsProperty, FewRowsFewSlots) {
+  const World world{3, group_limits(40, 2, 3), 60, 10, 60, 0.1};
+  Simulation simulation(world);
+  simulation.run();
+  expect_all_groups_worked(simulation, world.limits);
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, SchedulerGroupsProperty,
+                         testing::Combine(testing::Values(2, 3, 4), testing::Values(1, 2, 3)));
 INSTANTIATE_TEST_SUITE_P(InFlight, SchedulerProperty, testing::Values(1, 2, 3, 4, 5));
 
-TEST(SchedulerReplay, TheSameCallsGiveTheSamePlansAndReplayedPlansTheSameState) {
-  const World world{21, limits(3, 40), 60, 60, 60, 0.05};
+class SchedulerReplay : public testing::TestWithParam<int> {};
+
+TEST_P(SchedulerReplay, TheSameCallsGiveTheSamePlansAndReplayedPlansTheSameState) {
+  World world{21, limits(3, 40), 60, 60, 60, 0.05};
+  world.limits.dp = GetParam();
   Simulation first(world), second(world);
   first.run();
   second.run();
@@ -241,6 +297,8 @@ TEST(SchedulerReplay, TheSameCallsGiveTheSamePlansAndReplayedPlansTheSameState) 
   }
   EXPECT_EQ(replayed.state(), first.fake().state());
 }
+
+INSTANTIATE_TEST_SUITE_P(Groups, SchedulerReplay, testing::Values(1, 3));
 
 }  // namespace
 }  // namespace cohort
