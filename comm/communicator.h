@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How ranks exchange tensors. A Communicator is one rank's end of a group. All members call the
 // same verbs in the same order; the step plan decides that order, so ranks cannot diverge, and a
-// running sequence number (with the verb and its size) is checked on every collective: a mismatch
-// is an error that names both sides. One thread at a time uses a communicator.
+// sequence number within the step (with the verb, its size and the place of the caller, see Mark)
+// is checked on every collective: a mismatch is an error that names both sides. One thread at a
+// time uses a communicator.
 //
 // Every wait ends: after timeout() a verb fails with DEADLINE_EXCEEDED naming the peers that did
 // not come, and a peer that is known to be gone gives UNAVAILABLE naming it. After a failure the
@@ -25,6 +26,21 @@
 #include "base/unit_tree.h"
 
 namespace cohort {
+
+// Where the caller is when it calls a verb. It travels with every collective and must be equal on
+// all members; the number of a collective starts at 1 in each step.
+struct Mark {
+  uint64_t step = 0;
+  uint64_t place = 0;  // the caller's own code, say of an operation and a layer
+  friend bool operator==(const Mark&, const Mark&) = default;
+};
+using PlaceText = std::string (*)(uint64_t place);
+
+// Payload that this rank has exchanged with its peers, without headers: of this host, of others.
+struct Traffic {
+  int64_t sent_within = 0, received_within = 0;
+  int64_t sent_between = 0, received_between = 0;
+};
 
 class Communicator {
  public:
@@ -80,11 +96,25 @@ class Communicator {
   // Makes every verb that waits now or later on this end fail with `why`. Any thread.
   virtual void abort(const Status& why) = 0;
 
+  // For the verbs that come. send and recv only tell it in messages: their two ends may be in
+  // different steps and places.
+  void set_mark(const Mark& mark) { mark_ = mark; }
+  const Mark& mark() const { return mark_; }
+  // What makes a text of a place; null: its number is said.
+  void set_place_text(PlaceText text) { place_text_ = text; }
+  PlaceText place_text() const { return place_text_; }
+
+  // Since the group was made. Any thread. Verbs in a graph of a GPU count once, when captured.
+  virtual Traffic traffic() const { return {}; }
+  virtual bool shares_host(int /*peer*/) const { return true; }
+
   void set_timeout(Duration timeout) { timeout_ = timeout; }
   Duration timeout() const { return timeout_; }
 
  private:
   Duration timeout_ = std::chrono::seconds(30);
+  Mark mark_;
+  PlaceText place_text_ = nullptr;
 };
 
 // All ranks of a replica. Makes the groups in which they talk.

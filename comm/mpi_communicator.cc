@@ -11,11 +11,6 @@ namespace {
 
 constexpr int64_t kChunkBytes = 256 << 10;
 
-// Header of send and recv.
-struct MessageHeader {
-  int64_t message_bytes;
-  int64_t offset;
-};
 static_assert(sizeof(MessageHeader) <= MpiCommunicator::kHeaderBytes &&
               sizeof(RoundTag) <= MpiCommunicator::kHeaderBytes);
 
@@ -119,7 +114,7 @@ Status MpiCommunicator::timed_out(const char* verb) {
   }
   std::string names;
   for (int r = 0; r < size(); r++)
-    if (missing[size_t(r)]) names += (names.empty() ? "" : ", ") + info().peer(r);
+    if (missing[size_t(r)]) names += (names.empty() ? "" : ", ") + late_peer(r);
   return deadline_exceeded(concat("no ", verb, " within ", seconds(timeout()), " s from ", names));
 }
 
@@ -147,17 +142,19 @@ Status MpiCommunicator::exchange(const RoundTag& tag, std::span<const Part> to,
 }
 
 // After finish(): statuses_ holds those of the receives, in the order of the peers.
-Status MpiCommunicator::check_round(const RoundTag& tag, std::span<const Part> from) const {
+Status MpiCommunicator::check_round(const RoundTag& tag, std::span<const Part> from) {
   size_t next = 0;
   for (int r = 0; r < size(); r++) {
     if (r == rank()) continue;
     const int64_t bytes = received_bytes(statuses_[next++]);
     RoundTag theirs;
     std::memcpy(&theirs, buffers_->in[size_t(r)].data(), sizeof theirs);
-    if (theirs != tag) return mismatch(r, tag, theirs);
+    COHORT_RETURN_IF_ERROR(check_tag(r, tag, theirs));
     const int64_t expected = from[size_t(r)].bytes;
     if (expected != Part::kToldInside && bytes != kHeaderBytes + expected)
-      return internal_error(concat(info().peer(r), " sent ", bytes, " bytes in ", describe(tag)));
+      return internal_error(concat(info().peer(r), " sent ", bytes - kHeaderBytes,
+                                   " bytes and not ", expected, " in ",
+                                   describe(tag, place_text())));
   }
   return {};
 }
@@ -177,9 +174,9 @@ Status MpiCommunicator::send_held(const std::byte* data, int64_t bytes, int peer
       timeout());
   if (free.code() == Code::kDeadlineExceeded && free.message().empty())
     return deadline_exceeded(
-        concat("no recv within ", seconds(timeout()), " s from ", info().peer(peer)));
+        concat("no recv within ", seconds(timeout()), " s from ", late_peer(peer)));
   COHORT_RETURN_IF_ERROR(free);
-  const MessageHeader header{bytes, 0};
+  const MessageHeader header{bytes, 0, mark()};
   std::memcpy(held.message.data(), &header, sizeof header);
   if (bytes > 0) std::memcpy(held.message.data() + kHeaderBytes, data, size_t(bytes));
   return mpi_status(
@@ -194,7 +191,7 @@ Status MpiCommunicator::send_bytes(const std::byte* data, int64_t bytes, int pee
   int64_t at = 0;
   do {
     const int64_t n = std::min(kChunkBytes, bytes - at);
-    const MessageHeader header{bytes, at};
+    const MessageHeader header{bytes, at, mark()};
     std::memcpy(message, &header, sizeof header);
     if (n > 0) std::memcpy(message + kHeaderBytes, data + at, size_t(n));
     COHORT_RETURN_IF_ERROR(start_send(message, kHeaderBytes + n, peer, message_tag_));
@@ -213,11 +210,9 @@ Status MpiCommunicator::recv_bytes(std::byte* data, int64_t bytes, int peer) {
     COHORT_RETURN_IF_ERROR(finish("send"));
     MessageHeader header;
     std::memcpy(&header, message, sizeof header);
-    if (header.message_bytes != bytes || header.offset != at ||
-        received_bytes(statuses_[0]) != kHeaderBytes + n)
-      return internal_error(concat(info().peer(rank()), " is at recv of ", bytes, " bytes (byte ",
-                                   at, "), ", info().peer(peer), " at send of ",
-                                   header.message_bytes, " bytes (byte ", header.offset, ")"));
+    COHORT_RETURN_IF_ERROR(check_message(peer, {bytes, at, mark()}, header));
+    if (received_bytes(statuses_[0]) != kHeaderBytes + n)
+      return internal_error(concat(info().peer(peer), " cuts its messages otherwise"));
     if (n > 0) std::memcpy(data + at, message + kHeaderBytes, size_t(n));
     at += n;
   } while (at < bytes);

@@ -49,7 +49,7 @@ class MpiCommunicator : public RoundCommunicator {
   // Until all that was started is done. The statuses of receives are in statuses_.
   Status finish(const char* verb);
   Status timed_out(const char* verb);
-  Status check_round(const RoundTag& tag, std::span<const Part> from) const;
+  Status check_round(const RoundTag& tag, std::span<const Part> from);
 
   const std::shared_ptr<MpiTransport> transport_;
   const int round_tag_, message_tag_;

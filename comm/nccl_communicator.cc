@@ -12,6 +12,7 @@
 #include "comm/nccl_error.h"
 #include "comm/nccl_link.h"
 #include "comm/nccl_memory.h"
+#include "comm/round_tag.h"
 #include "kernels/cuda/tree_sum.h"
 
 namespace cohort {
@@ -73,8 +74,9 @@ class NcclCommunicator : public Communicator {
   // The latest verb, for texts.
   struct Verb {
     const char* name = nullptr;
-    uint64_t number = 0;  // counted over all verbs of the group
+    uint64_t number = 0;  // counted over all verbs of the group within a step
     int64_t bytes = 0;
+    Mark mark;
   };
   enum class Back { ordered, detached };
   using Call = std::function<ncclResult_t(ncclComm_t)>;
@@ -118,15 +120,17 @@ Status NcclCommunicator::named(const Status& status) const {
   if (status.ok()) return {};
   const std::lock_guard lock(mutex_);
   if (latest_.name == nullptr) return status.annotate(name_);
-  return Status(status.code(),
-                concat(name_, ": ", status.message(), " (the latest verb was ", latest_.name,
-                       " number ", latest_.number, " of ", latest_.bytes, " bytes)"));
+  return Status(status.code(), concat(name_, ": ", status.message(), " (the latest verb was ",
+                                      describe_verb(latest_.name, latest_.number, latest_.mark,
+                                                    place_text(), concat(latest_.bytes, " bytes")),
+                                      ")"));
 }
 
 Status NcclCommunicator::enqueue(const char* verb, int64_t bytes, const Call& call, Back back) {
   {
     const std::lock_guard lock(mutex_);
-    latest_ = {verb, latest_.number + 1, bytes};
+    const uint64_t before = latest_.mark.step == mark().step ? latest_.number : 0;
+    latest_ = {verb, before + 1, bytes, mark()};
   }
   try {
     device_->order(device_->compute(), queue_);

@@ -16,22 +16,6 @@ constexpr int64_t kDirectBytes = 64 << 10;
 constexpr int64_t kFloat = sizeof(float);
 constexpr int64_t kLineFloats = 16;
 
-const char* name_of(Verb verb) {
-  switch (verb) {
-    case Verb::all_reduce:
-      return "all_reduce";
-    case Verb::all_gather:
-      return "all_gather";
-    case Verb::all_to_all:
-      return "all_to_all";
-    case Verb::broadcast:
-      return "broadcast";
-    case Verb::barrier:
-      return "barrier";
-  }
-  return "unknown verb";
-}
-
 // FNV-1a over 64-bit values.
 uint64_t mix(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x100000001b3ull; }
 constexpr uint64_t kHashStart = 0xcbf29ce484222325ull;
@@ -49,11 +33,6 @@ void copy_bytes(void* to, const void* from, int64_t bytes) {
 }
 
 }  // namespace
-
-std::string describe(const RoundTag& tag) {
-  return concat(name_of(tag.verb), " of ", tag.bytes, " bytes (number ", tag.sequence, ", detail ",
-                std::hex, tag.detail, ")");
-}
 
 std::string GroupInfo::peer(int group_rank) const {
   return concat("rank ", world_ranks[size_t(group_rank)], " on host ", hosts[size_t(group_rank)]);
@@ -80,6 +59,7 @@ Status check_members(const std::vector<int>& members, int rank, int world_size) 
 RoundCommunicator::RoundCommunicator(GroupInfo info, int64_t chunk_bytes)
     : info_(std::move(info)),
       chunk_bytes_(chunk_bytes),
+      seen_(info_.world_ranks.size()),
       to_(info_.world_ranks.size()),
       from_(info_.world_ranks.size()) {
   COHORT_CHECK_EQ(chunk_bytes % 64, 0);
@@ -99,13 +79,61 @@ Status RoundCommunicator::run(FunctionRef<Status()> verb) {
 }
 
 RoundTag RoundCommunicator::next_tag(Verb verb, int64_t bytes, uint64_t detail) {
-  return {++sequence_, verb, bytes, detail};
+  return counter_.next(mark(), verb, bytes, detail);
 }
 
-Status RoundCommunicator::mismatch(int peer, const RoundTag& mine, const RoundTag& theirs) const {
-  return internal_error("ranks do not run the same collective: " + info_.peer(info_.rank) +
-                        " is at " + describe(mine) + ", " + info_.peer(peer) + " at " +
-                        describe(theirs));
+Status RoundCommunicator::check_tag(int peer, const RoundTag& mine, const RoundTag& theirs) {
+  seen_[size_t(peer)] = theirs;
+  if (mine == theirs) return {};
+  return internal_error(concat("ranks do not run the same collective: ", info_.peer(peer),
+                               " is in ", describe(theirs, place_text()), ", this rank (",
+                               info_.peer(rank()), ") in ", describe(mine, place_text())));
+}
+
+Status RoundCommunicator::check_message(int peer, const MessageHeader& mine,
+                                        const MessageHeader& theirs) const {
+  if (mine.message_bytes == theirs.message_bytes && mine.offset == theirs.offset) return {};
+  return internal_error(concat(info_.peer(peer), " sends ", describe(theirs, place_text()),
+                               ", this rank (", info_.peer(rank()), ") receives ",
+                               describe(mine, place_text())));
+}
+
+std::string RoundCommunicator::late_peer(int peer) const {
+  const RoundTag& last = seen_[size_t(peer)];
+  if (last.sequence == 0) return info_.peer(peer);
+  return concat(info_.peer(peer), " (last in ", describe(last, place_text()), ")");
+}
+
+Status RoundCommunicator::late_message(const Status& status, const char* verb,
+                                       int64_t bytes) const {
+  if (status.code() != Code::kDeadlineExceeded) return status;
+  return {status.code(), concat(status.message(), "; this rank ", verb, " ",
+                                describe(MessageHeader{bytes, 0, mark()}, place_text()))};
+}
+
+void RoundCommunicator::count(int peer, int64_t sent, int64_t received) {
+  const bool within = shares_host(peer);
+  (within ? sent_within_ : sent_between_).fetch_add(sent, std::memory_order_relaxed);
+  (within ? received_within_ : received_between_).fetch_add(received, std::memory_order_relaxed);
+}
+
+Traffic RoundCommunicator::traffic() const {
+  return {sent_within_.load(std::memory_order_relaxed),
+          received_within_.load(std::memory_order_relaxed),
+          sent_between_.load(std::memory_order_relaxed),
+          received_between_.load(std::memory_order_relaxed)};
+}
+
+Status RoundCommunicator::round(const RoundTag& tag) {
+  const Status status = exchange(tag, to_, from_);
+  if (status.code() == Code::kDeadlineExceeded)
+    return {status.code(),
+            concat(status.message(), "; this rank is in ", describe(tag, place_text()))};
+  for (int r = 0; r < size() && status.ok(); r++)
+    if (r != rank())
+      count(r, std::max<int64_t>(to_[size_t(r)].bytes, 0),
+            std::max<int64_t>(from_[size_t(r)].bytes, 0));
+  return status;
 }
 
 void RoundCommunicator::abort(const Status& why) {
@@ -159,7 +187,7 @@ Status RoundCommunicator::reduce_direct(const RoundTag& tag, int64_t begin, int6
     to_[size_t(r)] = {0, pieces_of(plan, rank()) * n * kFloat};
     from_[size_t(r)] = {0, pieces_of(plan, r) * n * kFloat};
   }
-  COHORT_RETURN_IF_ERROR(exchange(tag, to_, from_));
+  COHORT_RETURN_IF_ERROR(round(tag));
   sources_.clear();
   for (int r = 0; r < size(); r++)
     for (int64_t p = 0; p < pieces_of(plan, r); p++)
@@ -190,7 +218,7 @@ Status RoundCommunicator::reduce_sliced(const RoundTag& tag, int64_t begin, int6
       copy_bytes(slot + (own_pieces * first + p * length) * kFloat,
                  reduction_.pieces + p * reduction_.count + begin + first, length * kFloat);
   }
-  COHORT_RETURN_IF_ERROR(exchange(tag, to_, from_));
+  COHORT_RETURN_IF_ERROR(round(tag));
   sources_.clear();
   for (int r = 0; r < size(); r++)
     for (int64_t p = 0; p < pieces_of(plan, r); p++)
@@ -204,7 +232,7 @@ Status RoundCommunicator::reduce_sliced(const RoundTag& tag, int64_t begin, int6
     to_[size_t(r)] = {0, own * kFloat};
     from_[size_t(r)] = {0, (slice_begin(n, r + 1) - slice_begin(n, r)) * kFloat};
   }
-  COHORT_RETURN_IF_ERROR(exchange(tag, to_, from_));
+  COHORT_RETURN_IF_ERROR(round(tag));
   for (int r = 0; r < size(); r++)
     if (r != rank()) copy_bytes(sum + slice_begin(n, r), incoming(r), from_[size_t(r)].bytes);
   return {};
@@ -235,7 +263,7 @@ Status RoundCommunicator::all_gather(const void* in, void* out, std::span<const 
         to_[size_t(r)] = {0, part(rank(), at)};
         from_[size_t(r)] = {0, part(r, at)};
       }
-      COHORT_RETURN_IF_ERROR(exchange(tag, to_, from_));
+      COHORT_RETURN_IF_ERROR(round(tag));
       int64_t offset = at;
       for (int r = 0; r < size(); offset += bytes[size_t(r++)])
         if (r != rank()) copy_bytes(to + offset, incoming(r), part(r, at));
@@ -258,7 +286,7 @@ Status RoundCommunicator::broadcast(void* data, int64_t bytes, int root) {
       std::fill(to_.begin(), to_.end(), Part{0, rank() == root ? n : 0});
       std::fill(from_.begin(), from_.end(), Part{});
       from_[size_t(root)] = {0, n};
-      COHORT_RETURN_IF_ERROR(exchange(tag, to_, from_));
+      COHORT_RETURN_IF_ERROR(round(tag));
       if (rank() != root) copy_bytes(at + begin, incoming(root), n);
       begin += n;
     } while (begin < bytes);
@@ -270,18 +298,28 @@ Status RoundCommunicator::barrier() {
   return run([&]() -> Status {
     std::fill(to_.begin(), to_.end(), Part{});
     std::fill(from_.begin(), from_.end(), Part{});
-    return exchange(next_tag(Verb::barrier, 0, 0), to_, from_);
+    return round(next_tag(Verb::barrier, 0, 0));
   });
 }
 
 Status RoundCommunicator::send(const void* data, int64_t bytes, int peer) {
   COHORT_CHECK_MSG(peer >= 0 && peer < size() && peer != rank(), concat("send to ", peer));
-  return run([&] { return send_bytes(static_cast<const std::byte*>(data), bytes, peer); });
+  return run([&]() -> Status {
+    COHORT_RETURN_IF_ERROR(
+        late_message(send_bytes(static_cast<const std::byte*>(data), bytes, peer), "sends", bytes));
+    count(peer, bytes, 0);
+    return {};
+  });
 }
 
 Status RoundCommunicator::recv(void* data, int64_t bytes, int peer) {
   COHORT_CHECK_MSG(peer >= 0 && peer < size() && peer != rank(), concat("recv from ", peer));
-  return run([&] { return recv_bytes(static_cast<std::byte*>(data), bytes, peer); });
+  return run([&]() -> Status {
+    COHORT_RETURN_IF_ERROR(
+        late_message(recv_bytes(static_cast<std::byte*>(data), bytes, peer), "receives", bytes));
+    count(peer, 0, bytes);
+    return {};
+  });
 }
 
 }  // namespace cohort

@@ -13,26 +13,17 @@
 
 #include "base/function_ref.h"
 #include "comm/communicator.h"
+#include "comm/round_tag.h"
 #include "comm/tree_sum.h"
 
 namespace cohort {
-
-enum class Verb : uint32_t { all_reduce = 1, all_gather, all_to_all, broadcast, barrier };
-
-// Equal on all members in every round. Plain bytes: it lies in shared memory and in messages.
-struct RoundTag {
-  uint32_t sequence = 0;  // number of the collective
-  Verb verb = Verb::barrier;
-  int64_t bytes = 0;    // size of the collective
-  uint64_t detail = 0;  // root, or a hash of the sizes or of the plan
-  friend bool operator==(const RoundTag&, const RoundTag&) = default;
-};
-std::string describe(const RoundTag& tag);  // "all_reduce of 2304 bytes (number 17)"
 
 // A range of bytes within a member's chunk.
 struct Part {
   // As the bytes of a part that comes: what is in it tells, and the caller checks.
   static constexpr int64_t kToldInside = -1;
+  // Neither side has a word for the other in this round.
+  static constexpr int64_t kNone = -2;
   int64_t offset = 0, bytes = 0;
 };
 
@@ -67,6 +58,10 @@ class RoundCommunicator : public Communicator {
   Status send(const void* data, int64_t bytes, int peer) final;
   Status recv(void* data, int64_t bytes, int peer) final;
   Status barrier() final;
+  Traffic traffic() const final;
+  bool shares_host(int peer) const final {
+    return info_.hosts[size_t(peer)] == info_.hosts[size_t(rank())];
+  }
   void abort(const Status& why) final;
 
  protected:
@@ -76,7 +71,7 @@ class RoundCommunicator : public Communicator {
   // Where this rank's chunk of the coming round goes; chunk_bytes long, aligned to 64.
   virtual std::byte* outgoing() = 0;
   // Runs a round: peer r gets to[r] of outgoing(), this rank gets from[r] of peer r's chunk. (A
-  // backend of shared memory lets peers see all of it.) Checks the peers' tags.
+  // backend of shared memory lets peers see all of it.) Checks the peers' tags with check_tag().
   virtual Status exchange(const RoundTag& tag, std::span<const Part> to,
                           std::span<const Part> from) = 0;
   // What came from a peer: its from[peer]. Valid until the next outgoing() or exchange().
@@ -91,11 +86,21 @@ class RoundCommunicator : public Communicator {
   const GroupInfo& info() const { return info_; }
   bool aborted() const { return aborted_.load(std::memory_order_acquire); }
   Status abort_status() const;
-  Status mismatch(int peer, const RoundTag& mine, const RoundTag& theirs) const;
+  // Fails where they differ. Remembers theirs.
+  Status check_tag(int peer, const RoundTag& mine, const RoundTag& theirs);
+  // Fails where what the peer has sent is not what this rank receives.
+  Status check_message(int peer, const MessageHeader& mine, const MessageHeader& theirs) const;
+  // "rank 3 on host n1 (last in barrier 6 of step 41)", for those that do not come.
+  std::string late_peer(int peer) const;
 
  private:
   Status run(FunctionRef<Status()> verb);
   RoundTag next_tag(Verb verb, int64_t bytes, uint64_t detail);
+  // exchange() of to_ and from_, counted.
+  Status round(const RoundTag& tag);
+  // A message that was not met in time, with what this rank is at.
+  Status late_message(const Status& status, const char* verb, int64_t bytes) const;
+  void count(int peer, int64_t sent, int64_t received);
   Status reduce_direct(const RoundTag& tag, int64_t begin, int64_t count);
   Status reduce_sliced(const RoundTag& tag, int64_t begin, int64_t count);
   int64_t slice_begin(int64_t count, int rank) const;
@@ -123,12 +128,14 @@ class RoundCommunicator : public Communicator {
 
   const GroupInfo info_;
   const int64_t chunk_bytes_;
-  uint32_t sequence_ = 0;
-  Status failure_;  // the first one; the group is unusable after it
+  CollectiveCounter counter_;
+  std::vector<RoundTag> seen_;  // the latest of each peer
+  Status failure_;              // the first one; the group is unusable after it
   Reduction reduction_;
   TreeSum tree_sum_;
   std::vector<Part> to_, from_;
   std::vector<const float*> sources_;
+  std::atomic<int64_t> sent_within_{0}, received_within_{0}, sent_between_{0}, received_between_{0};
 
   std::atomic<bool> aborted_{false};
   mutable std::mutex abort_mutex_;

@@ -49,7 +49,7 @@ Status RoundCommunicator::exchange_places(const RoundTag& tag, const PairExchang
     to_[size_t(r)] = {place_of(rank(), r), kHeader + n};
     from_[size_t(r)] = {place_of(r, rank()), Part::kToldInside};
   }
-  return exchange(tag, to_, from_);
+  return round(tag);
 }
 
 Status RoundCommunicator::check_pair(const RoundTag& tag, const PairExchange& pairs,
@@ -59,7 +59,7 @@ Status RoundCommunicator::check_pair(const RoundTag& tag, const PairExchange& pa
   const auto differ = [&](int from, int64_t sent, int to, int64_t expected) {
     return internal_error(concat("ranks do not run the same collective: ", info().peer(from),
                                  " sends ", sent, " bytes to ", info().peer(to), ", which expects ",
-                                 expected, ", in ", describe(tag)));
+                                 expected, ", in ", describe(tag, place_text())));
   };
   const int64_t to = pairs.to[size_t(peer)], from = pairs.from[size_t(peer)];
   if (theirs.to_peer != from) return differ(peer, theirs.to_peer, rank(), from);

@@ -66,8 +66,7 @@ Status SharedCommunicator::exchange(const RoundTag& tag, std::span<const Part>,
     if (r == rank()) continue;
     RankLine& theirs = region_.line(r);
     COHORT_RETURN_IF_ERROR(wait({theirs.ready, round, r, true, "message of a collective"}));
-    const RoundTag& their_tag = theirs.tag[round & 1];
-    if (their_tag != tag) return mismatch(r, tag, their_tag);
+    COHORT_RETURN_IF_ERROR(check_tag(r, tag, theirs.tag[round & 1]));
   }
   return {};
 }
@@ -79,7 +78,7 @@ Status SharedCommunicator::send_bytes(const std::byte* data, int64_t bytes, int 
   do {
     const int64_t n = std::min(region_.chunk_bytes(), bytes - at);
     COHORT_RETURN_IF_ERROR(wait({ring.received, sent + 1 - Ring::kChunks, peer, false, "recv"}));
-    region_.chunk(rank(), peer, sent) = {bytes, at};
+    region_.chunk(rank(), peer, sent).header = {bytes, at, mark()};
     if (n > 0) std::memcpy(region_.chunk_data(rank(), peer, sent), data + at, size_t(n));
     ring.sent.post(++sent);
     at += n;
@@ -94,11 +93,8 @@ Status SharedCommunicator::recv_bytes(std::byte* data, int64_t bytes, int peer) 
   do {
     const int64_t n = std::min(region_.chunk_bytes(), bytes - at);
     COHORT_RETURN_IF_ERROR(wait({ring.sent, received + 1, peer, false, "send"}));
-    const ChunkHeader chunk = region_.chunk(peer, rank(), received);
-    if (chunk.message_bytes != bytes || chunk.offset != at)
-      return internal_error(concat(info().peer(rank()), " is at recv of ", bytes, " bytes (byte ",
-                                   at, "), ", info().peer(peer), " at send of ",
-                                   chunk.message_bytes, " bytes (byte ", chunk.offset, ")"));
+    COHORT_RETURN_IF_ERROR(
+        check_message(peer, {bytes, at, mark()}, region_.chunk(peer, rank(), received).header));
     if (n > 0) std::memcpy(data + at, region_.chunk_data(peer, rank(), received), size_t(n));
     ring.received.post(++received);
     at += n;
@@ -165,7 +161,7 @@ Status SharedCommunicator::check_peers(const Wait& w) const {
 
 Status SharedCommunicator::timed_out(const Wait& w) const {
   std::string names;
-  for (int r : missing(w)) names += (names.empty() ? "" : ", ") + info().peer(r);
+  for (int r : missing(w)) names += (names.empty() ? "" : ", ") + late_peer(r);
   return deadline_exceeded(
       concat("no ", w.verb, " within ", seconds(timeout()), " s from ", names));
 }

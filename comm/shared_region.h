@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "comm/rounds.h"
+#include "comm/round_tag.h"
 
 namespace cohort {
 
@@ -55,9 +55,9 @@ struct alignas(128) Ring {
   alignas(128) Signal received;
 };
 struct alignas(64) ChunkHeader {
-  int64_t message_bytes;
-  int64_t offset;  // of this chunk within the message
+  MessageHeader header;
 };
+static_assert(sizeof(RankLine) == 128 && sizeof(ChunkHeader) == 64);
 
 struct RegionHeader {
   uint64_t cookie;

@@ -5,11 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <numeric>
 #include <random>
 #include <thread>
 
+#include "tests/comm/mismatch_checks.h"
 #include "tests/comm/reduction_case.h"
+#include "tests/comm/suite_support.h"
 
 namespace cohort {
 namespace {
@@ -17,23 +18,6 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
-
-constexpr Duration kLong = std::chrono::seconds(30);
-
-std::vector<int> all_ranks(const World& world) {
-  std::vector<int> ranks(static_cast<size_t>(world.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-std::unique_ptr<Communicator> whole_group(World& world, const std::string& label = "all") {
-  Result<std::unique_ptr<Communicator>> group = world.group(all_ranks(world), label);
-  if (!group.ok()) throw std::runtime_error(group.status().to_string());
-  return std::move(*group);
-}
-
-// Waits for everybody outside the group, for groups that have failed.
-void meet(World& world) { EXPECT_TRUE(world.exchange("", kLong).ok()); }
 
 std::vector<uint8_t> bytes_of_rank(int64_t size, uint32_t seed) {
   std::vector<uint8_t> bytes(static_cast<size_t>(size));
@@ -285,55 +269,6 @@ void groups_do_not_mix(World& world) {
   EXPECT_EQ(world.group({}, "bad").status().code(), Code::kInvalidArgument);
 }
 
-void E21_different_verbs_name_both_sides(World& world) {
-  if (world.size() < 2) return;
-  auto comm = whole_group(world);
-  EXPECT_TRUE(comm->barrier().ok());
-  int64_t value = 0;
-  const Status status = world.rank() == 0 ? comm->barrier() : comm->broadcast(&value, 8, 1);
-  EXPECT_EQ(status.code(), Code::kInternal) << status.to_string();
-  EXPECT_THAT(status.message(), HasSubstr("barrier of 0 bytes"));
-  EXPECT_THAT(status.message(), HasSubstr("broadcast of 8 bytes"));
-  EXPECT_THAT(status.message(), HasSubstr("rank 0 on host"));
-  EXPECT_EQ(comm->barrier(), status) << "the group stays unusable";
-  meet(world);
-}
-
-void E21_different_sizes_are_noticed(World& world) {
-  if (world.size() < 2) return;
-  auto comm = whole_group(world);
-  std::vector<char> data(300);
-  const Status status = comm->broadcast(data.data(), world.rank() == 0 ? 300 : 200, 0);
-  EXPECT_EQ(status.code(), Code::kInternal) << status.to_string();
-  meet(world);
-  auto pair = whole_group(world, "pair");
-  if (world.rank() == 0) (void)pair->send(data.data(), 300, 1);
-  if (world.rank() == 1) {
-    const Status sizes = pair->recv(data.data(), 200, 0);
-    EXPECT_EQ(sizes.code(), Code::kInternal) << sizes.to_string();
-    EXPECT_THAT(sizes.message(), HasSubstr("200 bytes"));
-    EXPECT_THAT(sizes.message(), HasSubstr("300 bytes"));
-  }
-  meet(world);
-}
-
-void E21_all_to_all_sizes_that_disagree_name_both_sides(World& world) {
-  if (world.size() < 2) return;
-  auto comm = whole_group(world);
-  std::vector<char> in(1000), out(1000);
-  std::vector<int64_t> to(size_t(world.size()), 16), from = to;
-  if (world.rank() == 0) to[1] = 300;
-  if (world.rank() == 1) from[0] = 200;
-  const Status status = comm->all_to_all(in.data(), to, out.data(), from);
-  if (world.rank() < 2) {
-    EXPECT_EQ(status.code(), Code::kInternal) << status.to_string();
-    EXPECT_THAT(status.message(), HasSubstr("rank 0 on host"));
-    EXPECT_THAT(status.message(), HasSubstr("sends 300 bytes to rank 1 on host"));
-    EXPECT_THAT(status.message(), HasSubstr("which expects 200, in all_to_all"));
-  }
-  meet(world);
-}
-
 void E03_a_timeout_names_who_did_not_come(World& world) {
   if (world.size() < 2) return;
   auto comm = whole_group(world);
@@ -381,10 +316,15 @@ constexpr CommunicatorCheck kChecks[] = {
     {"ShortMessagesNeedNoReceiver", short_messages_need_no_receiver},
     {"ExchangeGivesEverybodysText", exchange_gives_everybodys_text},
     {"GroupsDoNotMix", groups_do_not_mix},
-    {"E21DifferentVerbsNameBothSides", E21_different_verbs_name_both_sides},
-    {"E21DifferentSizesAreNoticed", E21_different_sizes_are_noticed},
-    {"E21AllToAllSizesThatDisagreeNameBothSides",
-     E21_all_to_all_sizes_that_disagree_name_both_sides},
+    {"E21DifferentVerbs", mismatch::different_verbs},
+    {"E21DifferentSizes", mismatch::different_sizes},
+    {"E21AllToAllSizes", mismatch::all_to_all_sizes},
+    {"E21ASkippedCollective", mismatch::a_skipped_collective},
+    {"E21SwappedCollectives", mismatch::swapped_collectives},
+    {"E21EqualCollectivesOfDifferentLayers", mismatch::equal_collectives_of_different_layers},
+    {"E21DifferentSteps", mismatch::different_steps},
+    {"E21NumbersStartAnewInAStep", mismatch::numbers_start_anew_in_a_step},
+    {"E03ARankThatStaysBehind", mismatch::a_rank_that_stays_behind},
     {"E03ATimeoutNamesWhoDidNotCome", E03_a_timeout_names_who_did_not_come},
     {"AbortWakesWhoeverWaits", abort_wakes_whoever_waits},
 };

@@ -42,6 +42,26 @@ void check_gather(NcclRank& rank, Communicator& group, const std::vector<int64_t
   EXPECT_EQ(rank.on_host<uint8_t>(out), expected);
 }
 
+// sizes[i][j]: bytes from rank i to rank j.
+void check_all_to_all(NcclRank& rank, Communicator& group,
+                      const std::vector<std::vector<int64_t>>& sizes) {
+  const auto n = size_t(group.size()), me = size_t(group.rank());
+  Bytes mine, expected;
+  std::vector<int64_t> to, from;
+  for (size_t r = 0; r < n; r++) {
+    to.push_back(sizes[me][r]);
+    from.push_back(sizes[r][me]);
+    const Bytes there = bytes_of_rank(to[r], uint32_t(me * n + r)),
+                here = bytes_of_rank(from[r], uint32_t(r * n + me));
+    mine.insert(mine.end(), there.begin(), there.end());
+    expected.insert(expected.end(), here.begin(), here.end());
+  }
+  const Buffer in = rank.gpu->allocate(mine.size()), out = rank.gpu->allocate(expected.size());
+  if (!mine.empty()) rank.enqueue_values(in, mine);
+  require(group.all_to_all(in.data(), to, out.data(), from));
+  EXPECT_EQ(rank.on_host<uint8_t>(out), expected);
+}
+
 void check_reduce(NcclRank& rank, Communicator& group, const ReductionCase& test) {
   const TreePlan plan(test.units, test.owned);
   const std::vector<float> mine = test.pieces(plan, group.rank()), expected = test.sum();
@@ -108,6 +128,15 @@ void check_every_verb(NcclRank& rank, uint32_t seed) {
     check_gather(rank, *fast, sizes);
     if (n > 1) check_ring(rank, *fast, size);
   }
+  for (const uint32_t most : {1, 3000}) {
+    std::vector<std::vector<int64_t>> table;
+    for (int i = 0; i < n; i++) {
+      table.emplace_back();
+      for (int j = 0; j < n; j++)
+        table.back().push_back(random() % 3 == 0 ? 0 : int64_t(random() % (most + 1)));
+    }
+    check_all_to_all(rank, *fast, table);
+  }
   require(fast->barrier());
   for (const bool in_place : {false, true}) {
     check_add_up<float>(rank, *fast, DType::f32, in_place, [](float x) { return x; });
@@ -138,6 +167,8 @@ TEST_F(NcclTest, NothingIsTheSumOfNoUnitsAndNoBytes) {
     auto group = rank.group({.ordered = true}, 100);
     check_reduce(rank, *group, {.units = 0, .owned = {{0, 0}, {0, 0}}, .count = 5, .seed = 1});
     require(group->all_gather(nullptr, nullptr, std::vector<int64_t>{0, 0}));
+    const std::vector<int64_t> none{0, 0};
+    require(group->all_to_all(nullptr, none, nullptr, none));
     require(group->broadcast(nullptr, 0, 1));
     require(group->send(nullptr, 0, 1 - group->rank()));
     require(group->recv(nullptr, 0, 1 - group->rank()));

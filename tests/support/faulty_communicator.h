@@ -54,6 +54,8 @@ class FaultyCommunicator : public Communicator {
   Status barrier() override {
     return call([&] { return inner_->barrier(); });
   }
+  Traffic traffic() const override { return inner_->traffic(); }
+  bool shares_host(int peer) const override { return inner_->shares_host(peer); }
   void abort(const Status& why) override { inner_->abort(why); }
 
  private:
@@ -61,6 +63,8 @@ class FaultyCommunicator : public Communicator {
   Status call(const Verb& verb) {
     const int64_t number = calls_++;
     inner_->set_timeout(timeout());
+    inner_->set_mark(mark());
+    inner_->set_place_text(place_text());
     if (faults_.fail_call && number >= *faults_.fail_call) return faults_.failure;
     if (faults_.drop_call == number) {
       std::this_thread::sleep_for(timeout());
