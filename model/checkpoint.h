@@ -6,6 +6,17 @@
 //   layers.N.attention_norm [hidden]     layers.N.attention.{q,k,v,o}
 //   layers.N.feed_forward_norm [hidden]  layers.N.feed_forward.{gate,up,down}
 //
+// where the model has them: layers.N.attention.{q,k,v}_bias, layers.N.attention.{q,k}_norm; in a
+// layer with experts, in place of the feed_forward matrices
+//
+//   layers.N.router [experts, hidden]    layers.N.router_bias [experts] (for the choice)
+//   layers.N.experts.E.{gate,up,down}    layers.N.shared_expert.{gate,up,down}
+//   layers.N.shared_gate [hidden]
+//
+// and with latent attention, in place of attention.{q,k,v}: attention.q, or q_down [q_rank,
+// hidden], q_down_norm and q_up; kv_down [kv_rank + rope_dim, hidden], kv_down_norm [kv_rank] and
+// kv_up [heads * (nope_dim + value_dim), kv_rank], each head's keys before its values.
+//
 // Matrices are [output rows, input columns], as y = W x. Files are memory-mapped and only the parts
 // that are asked for are read; bytes_read() counts them. Thread-safe.
 #pragma once
@@ -43,7 +54,7 @@ class Checkpoint {
   virtual const std::string& format() const = 0;  // "GGUF v3", "safetensors"
   virtual const ModelConfig& config() const = 0;
   virtual const std::vector<WeightInfo>& weights() const = 0;
-  const WeightInfo* find(std::string_view name) const;  // null if absent
+  virtual const WeightInfo* find(std::string_view name) const;  // null if absent
 
   // Copies rows [row_begin, row_end) x columns [column_begin, column_end) to out, row after row,
   // in the stored dtype. Columns must be whole blocks of the dtype.

@@ -90,7 +90,7 @@ struct ModelConfig {
   int64_t heads = 0;     // query heads
   int64_t kv_heads = 0;  // divides heads
   int64_t head_dim = 0;
-  int64_t ffn = 0;  // width of the feed-forward
+  int64_t ffn = 0;  // width of the feed-forward; 0: every layer has experts
   int64_t vocab = 0;
   int64_t context = 0;  // positions that the model was made for
   double norm_eps = 1e-5;
@@ -100,6 +100,7 @@ struct ModelConfig {
   double score_scale = 0;  // of attention's scores; 0: 1 / sqrt(head_dim)
   ExpertsConfig experts = {};
   LatentConfig latent = {};  // with it kv_heads is heads and head_dim is nope_dim + rope_dim
+  int64_t draft_layers = 0;  // stored behind `layers`, for guessing further tokens; never used
   RopeConfig rope;
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };

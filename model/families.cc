@@ -8,7 +8,9 @@
 namespace cohort {
 namespace {
 
-std::vector<const Family*> families() { return {&llama_family()}; }
+std::vector<const Family*> families() {
+  return {&llama_family(), &qwen_family(), &olmoe_family(), &deepseek_family()};
+}
 
 using Names = std::vector<std::string_view> Family::*;
 
@@ -33,6 +35,10 @@ Status check_rope(const RopeConfig& rope, int64_t head_dim) {
     good = good && usable(rope.llama3->factor) && usable(rope.llama3->low_freq_factor) &&
            rope.llama3->original_context > 0 && std::isfinite(rope.llama3->high_freq_factor) &&
            rope.llama3->high_freq_factor > rope.llama3->low_freq_factor;
+  if (rope.yarn)
+    good = good && rope.theta > 1 && usable(rope.yarn->factor) && usable(rope.yarn->beta_fast) &&
+           usable(rope.yarn->beta_slow) && usable(rope.yarn->attention_factor) &&
+           rope.yarn->original_context > 0;
   for (const float divisor : rope.frequency_divisors) good = good && usable(divisor);
   if (!good) return invalid_argument("the settings of the rotary embedding are out of range");
   const size_t divisors = rope.frequency_divisors.size();
@@ -45,6 +51,25 @@ Status check_rope(const RopeConfig& rope, int64_t head_dim) {
   return {};
 }
 
+Status check_experts(const ExpertsConfig& e) {
+  if (e.count == 0) return {};
+  if (e.per_token < 1 || e.per_token > e.count)
+    return invalid_argument(concat(e.per_token, " of ", e.count, " experts for each token"));
+  if (e.groups < 1 || e.count % e.groups != 0 || e.groups_per_token < 1 ||
+      e.groups_per_token > e.groups)
+    return invalid_argument(concat(e.count, " experts in ", e.groups, " groups, of which ",
+                                   e.groups_per_token, " may be chosen from"));
+  const int64_t group = e.count / e.groups;
+  if (e.per_token > e.groups_per_token * group)
+    return invalid_argument(concat(e.groups_per_token, " groups of ", group,
+                                   " experts are too few to choose ", e.per_token, " experts"));
+  if (e.group_score == ExpertsConfig::GroupScore::two_largest && group < 2)
+    return invalid_argument("groups of one expert have no two best ones");
+  if (!(std::isfinite(e.scale) && e.scale > 0))
+    return invalid_argument(concat("the experts' outputs are multiplied by ", e.scale));
+  return {};
+}
+
 // Relations that hold in every family.
 Status check_config(const ModelConfig& c) {
   if (c.heads % c.kv_heads != 0)
@@ -53,6 +78,9 @@ Status check_config(const ModelConfig& c) {
   if (c.head_dim < 1) return invalid_argument("heads have no dimensions");
   if (!(c.norm_eps > 0 && c.norm_eps < 1))
     return invalid_argument(concat("epsilon of the norms is ", c.norm_eps));
+  if (!std::isfinite(c.score_scale) || c.score_scale < 0)
+    return invalid_argument(concat("attention's scores are multiplied by ", c.score_scale));
+  COHORT_RETURN_IF_ERROR(check_experts(c.experts));
   return check_rope(c.rope, c.head_dim);
 }
 
@@ -79,6 +107,24 @@ int64_t size_of(Extent extent, const ModelConfig& config) {
       return config.heads * config.head_dim;
     case Extent::keys:
       return config.kv_heads * config.head_dim;
+    case Extent::head:
+      return config.head_dim;
+    case Extent::experts:
+      return config.experts.count;
+    case Extent::expert_ffn:
+      return config.experts.ffn;
+    case Extent::shared_ffn:
+      return config.experts.shared_ffn;
+    case Extent::q_rank:
+      return config.latent.q_rank;
+    case Extent::kv_rank:
+      return config.latent.kv_rank;
+    case Extent::kv_down:
+      return config.latent.kv_rank + config.latent.rope_dim;
+    case Extent::kv_up:
+      return config.heads * (config.latent.nope_dim + config.latent.value_dim);
+    case Extent::values:
+      return config.heads * config.latent.value_dim;
   }
   return 0;
 }

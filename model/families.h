@@ -18,15 +18,34 @@
 namespace cohort {
 
 // What a dimension of a tensor is.
-enum class Extent { one, hidden, ffn, vocab, queries, keys };  // queries: heads * head_dim
+enum class Extent {
+  one,
+  hidden,
+  ffn,
+  vocab,
+  queries,  // heads * head_dim
+  keys,     // kv_heads * head_dim
+  head,     // head_dim
+  experts,
+  expert_ffn,
+  shared_ffn,
+  // Latent attention:
+  q_rank,
+  kv_rank,
+  kv_down,  // kv_rank + rope_dim
+  kv_up,    // heads * (nope_dim + value_dim)
+  values,   // heads * value_dim
+};
 int64_t size_of(Extent extent, const ModelConfig& config);
 
-// "{}" in a name stands for the number of a layer.
+// The first "{}" in a name stands for the number of a layer, the second for that of an expert. A
+// file's name without a second one is a tensor [experts, rows, columns] that holds them all.
 struct TensorRule {
   std::string_view name;  // Cohort's
   std::string_view gguf, safetensors;
   Extent rows, columns;  // rows of Extent::one: a vector
   bool absent_when_tied = false;
+  bool (*in_layer)(const ModelConfig& config, int64_t layer) = nullptr;  // null: in all
 };
 
 struct Family {
@@ -35,7 +54,8 @@ struct Family {
   std::vector<std::string_view> architectures;       // of config.json
   std::span<const TensorRule> tensors;
   // Tensors that may be there and carry no weights of their own. Any other unknown tensor is an
-  // error: a model with parts that nobody computes would give wrong answers.
+  // error (but for those of the draft layers): a model with parts that nobody computes would give
+  // wrong answers.
   std::vector<std::string_view> ignored;
   Result<ModelConfig> (*from_gguf)(const GgufFile& file);
   Result<ModelConfig> (*from_json)(const nlohmann::json& config, std::string_view architecture);
@@ -43,6 +63,9 @@ struct Family {
 
 // model/families/*.cc
 const Family& llama_family();
+const Family& qwen_family();
+const Family& olmoe_family();
+const Family& deepseek_family();
 
 // The config of a model whose family is known. Errors name the setting, and for an unknown
 // architecture the known ones.

@@ -22,12 +22,26 @@ std::string canonical_text(const ModelConfig& c) {
              " heads=", c.heads, " kv_heads=", c.kv_heads, " head_dim=", c.head_dim, " ffn=", c.ffn,
              " vocab=", c.vocab, " context=", c.context, " tied=", c.tied_embedding,
              " pairing=", int(c.rope.pairing), " rotated=", c.rope.dims);
+  const ExpertsConfig& e = c.experts;
+  text += concat(" qkv_bias=", c.qkv_bias, " qk_norm=", int(c.query_key_norm), " experts=", e.count,
+                 " per_token=", e.per_token, " expert_ffn=", e.ffn, " shared_ffn=", e.shared_ffn,
+                 " shared_gate=", e.shared_gate, " score=", int(e.score),
+                 " choice_bias=", e.choice_bias, " groups=", e.groups,
+                 " groups_per_token=", e.groups_per_token, " group_score=", int(e.group_score),
+                 " normalise=", e.normalise, " dense=");
+  for (const int64_t layer : e.dense_layers) text += concat(layer, ",");
+  const LatentConfig& l = c.latent;
+  text += concat(" q_rank=", l.q_rank, " kv_rank=", l.kv_rank, " nope=", l.nope_dim,
+                 " rope=", l.rope_dim, " value=", l.value_dim);
   const auto add = [&text](const char* key, double value) {
     char number[64];
     std::snprintf(number, sizeof number, " %s=%a", key, value);
     text += number;
   };
   add("eps", c.norm_eps);
+  add("score_scale", c.score_scale);
+  add("turned", c.rope.yarn ? c.rope.yarn->attention_factor : 1);
+  add("experts_scale", c.experts.scale);
   // The frequencies say all that theta and the scalings say.
   for (const double frequency : rope_frequencies(c.rope)) add("f", frequency);
   return text;
@@ -57,17 +71,23 @@ Status out_of_range(const WeightInfo& info, const char* what, int64_t begin, int
 MappedCheckpoint::MappedCheckpoint(Parts parts) : parts_(std::move(parts)) {
   for (const BoundWeight& weight : parts_.weights) {
     infos_.push_back(weight.info);
-    by_name_.emplace(weight.info.name, &weight);
+    by_name_.emplace(weight.info.name, by_name_.size());
     total_bytes_ += weight.info.bytes();
   }
   fingerprint_ = fingerprint_of(parts_.config, parts_.weights);
+}
+
+const WeightInfo* MappedCheckpoint::find(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &infos_[found->second];
 }
 
 Status MappedCheckpoint::read(const WeightInfo& weight, int64_t row_begin, int64_t row_end,
                               int64_t column_begin, int64_t column_end, std::byte* out) {
   const auto found = by_name_.find(weight.name);
   if (found == by_name_.end()) return not_found(concat(path(), ": no weight '", weight.name, "'"));
-  const WeightInfo& info = found->second->info;
+  const BoundWeight& stored = parts_.weights[found->second];
+  const WeightInfo& info = stored.info;
   if (row_begin < 0 || row_begin > row_end || row_end > info.rows)
     return out_of_range(info, "rows", row_begin, row_end, info.rows);
   const int64_t block = cohort::info(info.dtype).block_elements;
@@ -79,7 +99,7 @@ Status MappedCheckpoint::read(const WeightInfo& weight, int64_t row_begin, int64
   const size_t offset = size_t(bytes_of(info.dtype, column_begin));
   const size_t width = size_t(bytes_of(info.dtype, column_end - column_begin));
   const size_t rows = size_t(row_end - row_begin);
-  const std::byte* first = found->second->data.data() + size_t(row_begin) * stride + offset;
+  const std::byte* first = stored.data.data() + size_t(row_begin) * stride + offset;
   if (rows == 0 || width == 0) return {};
   if (width == stride) {
     read_ahead({first, rows * stride});

@@ -28,6 +28,7 @@ class MappedCheckpoint : public Checkpoint {
   const std::string& format() const override { return parts_.format; }
   const ModelConfig& config() const override { return parts_.config; }
   const std::vector<WeightInfo>& weights() const override { return infos_; }
+  const WeightInfo* find(std::string_view name) const override;
   Status read(const WeightInfo& weight, int64_t row_begin, int64_t row_end, int64_t column_begin,
               int64_t column_end, std::byte* out) override;
   int64_t bytes_read() const override { return bytes_read_; }
@@ -38,7 +39,7 @@ class MappedCheckpoint : public Checkpoint {
  private:
   const Parts parts_;
   std::vector<WeightInfo> infos_;
-  std::unordered_map<std::string_view, const BoundWeight*> by_name_;  // views parts_
+  std::unordered_map<std::string_view, size_t> by_name_;  // places in parts_ and infos_
   int64_t total_bytes_ = 0;
   std::string fingerprint_;
   std::atomic<int64_t> bytes_read_{0};

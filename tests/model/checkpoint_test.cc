@@ -255,7 +255,7 @@ TEST_F(DamagedModel, SettingsThatAreRefusedAreNamed) {
       {"tie_word_embeddings", "yes", "not true or false"},
       {"quantization_config", {{"bits", 4}}, "use a GGUF file"},
       {"partial_rotary_factor", 0.5, "partly rotated"},
-      {"rope_scaling", {{"type", "yarn"}, {"factor", 4}}, "'yarn' is not supported"},
+      {"rope_scaling", {{"type", "dynamic"}, {"factor", 4}}, "'dynamic' is not supported"},
       {"rope_scaling", {{"rope_type", "llama3"}, {"factor", 4}}, "low_freq_factor"},
       {"rope_scaling", {{"type", "linear"}}, "needs a factor"},
       {"rope_scaling", {{"type", "linear"}, {"factor", -1}}, "out of range"},

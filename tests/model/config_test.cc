@@ -139,9 +139,10 @@ TEST(GgufConfig, ReadsDivisorsOfFrequencies) {
 
 TEST(GgufConfig, RefusesWhatItCannotCompute) {
   const std::vector<std::pair<std::function<void(GgufWriter&)>, const char*>> cases = {
-      {[](GgufWriter& w) { w.add_u32("llama.expert_count", 8); }, "mixtures of experts"},
+      {[](GgufWriter& w) { w.add_u32("llama.expert_count", 8); }, "'expert_used_count' is missing"},
       {[](GgufWriter& w) { w.add_u32("llama.attention.value_length", 8); }, "values of 8"},
-      {[](GgufWriter& w) { w.add_string("llama.rope.scaling.type", "yarn"); }, "'yarn'"},
+      {[](GgufWriter& w) { w.add_string("llama.rope.scaling.type", "longrope"); }, "'longrope'"},
+      {[](GgufWriter& w) { w.add_string("llama.rope.scaling.type", "yarn"); }, "scaling.factor"},
       {[](GgufWriter& w) { w.add_u32("llama.rope.dimension_count", 17); }, "dimension_count"},
       {[](GgufWriter& w) { w.add_u32("llama.rope.dimension_count", 7); }, "even number"},
       {[](GgufWriter& w) { w.add_string("llama.rope.freq_base", "x"); }, "freq_base"},
