@@ -41,8 +41,10 @@ void route_experts(Stream& stream, Tensor experts, Tensor weights, Tensor logits
   check_shape(experts, DType::i32, tokens, k);
   check_shape(weights, DType::f32, tokens, k);
   if (bias.rank() > 0) check_vector(bias, DType::f32, routing.experts);
-  COHORT_CHECK_LE(k, routing.experts / routing.groups * routing.groups_per_token);
+  COHORT_CHECK_LE(1, routing.groups);
   COHORT_CHECK_EQ(routing.experts % routing.groups, 0);
+  COHORT_CHECK_LE(routing.groups_per_token, routing.groups);
+  COHORT_CHECK_LE(k, routing.experts / routing.groups * routing.groups_per_token);
   if (tokens > 0) COHORT_DISPATCH(stream, route_experts, experts, weights, logits, bias, routing);
 }
 
@@ -111,6 +113,7 @@ void add_bias(Stream& stream, Tensor y, Tensor bias) {
 void norm_heads(Stream& stream, Tensor x, int64_t first, int64_t heads, Tensor weight, float eps) {
   check_shape(x, stream.activations(), x.dim(0), x.dim(1));
   check_vector(weight, DType::f32, weight.dim(0));
+  COHORT_CHECK_LE(0, first);
   COHORT_CHECK_LE(first + heads * weight.dim(0), x.dim(1));
   if (x.dim(0) > 0 && heads > 0) COHORT_DISPATCH(stream, norm_heads, x, first, heads, weight, eps);
 }

@@ -100,7 +100,7 @@ BENCHMARK_CAPTURE(products, Products_bf16, DType::bf16, DType::bf16)
 // iteration takes the next experts in turn, as layers do: no weights wait in a cache.
 void experts(benchmark::State& state, DType type) {
   constexpr int64_t kHidden = 2048, kFfn = 768;
-  constexpr int kExperts = 64, kPerToken = 8;
+  constexpr int kExperts = 32, kPerToken = 8;
   Stream stream(int(state.range(1)), detect_isa());
   MatrixGroup group;
   for (int e = 0; e < kExperts; e++)
@@ -128,9 +128,9 @@ void experts(benchmark::State& state, DType type) {
   state.SetBytesProcessed(state.iterations() * group.packed_bytes() / kExperts * used);
 }
 BENCHMARK_CAPTURE(experts, Experts_q4_k, DType::q4_k)
-    ->ArgsProduct({{1, 4, 16, 128}, {1, 2}})
+    ->ArgsProduct({{1, 8, 128}, {1, 2}})
     ->UseRealTime();
-BENCHMARK_CAPTURE(experts, Experts_bf16, DType::bf16)->ArgsProduct({{1, 16}, {2}})->UseRealTime();
+BENCHMARK_CAPTURE(experts, Experts_bf16, DType::bf16)->ArgsProduct({{1, 8}, {2}})->UseRealTime();
 
 // One matrix over and over: what the kernel does when memory is no limit.
 void cached(benchmark::State& state, DType type) {
