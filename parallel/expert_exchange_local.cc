@@ -55,6 +55,7 @@ Task LocalExchange::dispatch(Route& route, const ExpertPlacement& placement, Ten
 
   const int64_t n = rows_of_x(tokens, held);
   const Tensor taken(rows_.data(), DType::i32, {n});
+  COHORT_CHECK_LE(n, max_rows());  // no expert twice
   route.x = Tensor(x_.data(), h.dtype(), {n, shape_.hidden});
   ops::take_rows(*stream_, route.x, h, taken);
   route.outputs = Tensor();

@@ -72,6 +72,14 @@ struct Route {
   Tensor places;   // after combine: i32 [tokens, k] into outputs; -1: another column's expert
 };
 
+// Bytes that a rank sends to others in dispatch and combine (parallel/expert_exchange_traffic.h).
+struct ExchangeTraffic {
+  int64_t sent = 0;     // in the way that was taken
+  int64_t fixed = 0;    // all that there could be
+  int64_t exact = 0;    // counts, then what is needed
+  int64_t minimum = 0;  // rows and outputs alone, without counts, lists of experts or padding
+};
+
 // Of one rank, for all layers alike: they run one after another. With two micro-batches there are
 // two, as there are two workspaces.
 class ExpertExchange {
@@ -82,10 +90,12 @@ class ExpertExchange {
   // every dp group. Borrows all until combine has finished.
   virtual Task dispatch(Route& route, const ExpertPlacement& placement, Tensor h, Tensor experts,
                         std::span<const int64_t> group_rows) = 0;
-  // y A [n, hidden]: the experts' outputs, row by row of route.x.
+  // y A [n, hidden]: the experts' outputs, row by row of route.x; route.outputs may be y itself.
   virtual Task combine(Route& route, Tensor y) = 0;
   // Rows that route.x may have at most.
   virtual int64_t max_rows() const = 0;
+  // Sums since it was made; zeros where nothing moves.
+  virtual ExchangeTraffic traffic() const { return {}; }
 };
 
 struct ExchangeShape {
@@ -93,7 +103,7 @@ struct ExchangeShape {
   int64_t hidden = 0;
   int per_token = 0;
   int most_held = 0;  // experts that one rank may have, copies among them
-  // Where no group has more tokens than this, every rank sends what it could have to.
+  // Where no group has more tokens than this, every rank sends all that it could have to.
   int64_t few_rows = 32;
 };
 // dp: the ranks of this tp index by dp group; of one rank alone nothing moves, and everything
