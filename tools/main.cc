@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tools/chat_command.h"
+#include "tools/host_daemon.h"
 #include "tools/model_command.h"
 #include "tools/template_command.h"
 #include "tools/tokenize_command.h"
@@ -26,6 +27,7 @@ int main(int argc, char** argv) {
   cohort::add_model_command(app, exit_code);
   cohort::add_tokenize_command(app, exit_code);
   cohort::add_template_command(app, exit_code);
+  cohort::add_host_daemon_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -17,13 +17,21 @@ Duration BackOff::next_delay() {
   return std::min<Duration>(1s * (1 << exponent), 30s);
 }
 
-void ReplicaSupervisor::start() {
-  auto process = Process::start(command_);
+void ReplicaSupervisor::start(TimePoint now) {
+  auto launch = launch_();
+  if (!launch.ok()) {  // such as an address that is gone with its cable
+    failure_ = name_ + " cannot be started: " + launch.status().message();
+    return wait_to_start_again(now);
+  }
+  auto process = Process::start(launch->command);
   if (!process.ok()) {
     phase_ = ReplicaPhase::failed;
     failure_ = process.status().message();
     return;
   }
+  watch_ = std::move(launch->watch);
+  given_up_ = {};
+  loaded_ = false;
   process_ = std::move(*process);
   phase_ = ReplicaPhase::loading;
   progress_ = 0;
@@ -32,8 +40,10 @@ void ReplicaSupervisor::start() {
 void ReplicaSupervisor::read_output() {
   process_->read_lines([&](const std::string& line) {
     if (line.rfind("progress ", 0) == 0) {
+      loaded_ = true;
       progress_ = std::clamp(std::strtod(line.c_str() + 9, nullptr), 0.0, 1.0);
     } else if (line == "serving") {
+      loaded_ = true;
       phase_ = ReplicaPhase::serving;
       serving_since_ = std::chrono::steady_clock::now();
     } else if (!line.empty()) {
@@ -42,12 +52,34 @@ void ReplicaSupervisor::read_output() {
   });
 }
 
+void ReplicaSupervisor::check_watch(TimePoint now) {
+  if (!watch_ || stopping_) return;
+  if (given_up_.ok()) {
+    given_up_ = watch_->poll(loaded_);
+    given_up_since_ = now;
+    if (given_up_.code() == Code::kUnavailable || given_up_.ok()) return;
+  }
+  if (given_up_.code() != Code::kUnavailable || now - given_up_since_ > kGrace)
+    process_->signal_group(SIGKILL);
+}
+
 void ReplicaSupervisor::handle_exit(const Exit& exit, TimePoint now) {
   if (phase_ == ReplicaPhase::serving && now - serving_since_ > 60s) back_off_.succeeded();
   process_.reset();
+  std::string why = given_up_.ok() ? std::string() : given_up_.message();
+  if (watch_ && why.empty() && !stopping_) why = watch_->explanation();
+  watch_.reset();
   if (stopping_) return;
-  failure_ = name_ + " ended with " + exit.to_string();
-  if (exit.code == kExitUsage || back_off_.failures() + 1 >= kMaxFailures) {
+  failure_ = name_ + " ended with " + exit.to_string() + (why.empty() ? "" : ": " + why);
+  if (exit.code == kExitUsage) {
+    phase_ = ReplicaPhase::failed;
+    return;
+  }
+  wait_to_start_again(now);
+}
+
+void ReplicaSupervisor::wait_to_start_again(TimePoint now) {
+  if (back_off_.failures() + 1 >= kMaxFailures) {
     phase_ = ReplicaPhase::failed;
     return;
   }
@@ -60,6 +92,7 @@ void ReplicaSupervisor::handle_exit(const Exit& exit, TimePoint now) {
 void ReplicaSupervisor::poll_once(TimePoint now) {
   if (process_) {
     read_output();
+    check_watch(now);
     if (auto exit = process_->try_wait()) {
       read_output();
       handle_exit(*exit, now);
@@ -71,7 +104,7 @@ void ReplicaSupervisor::poll_once(TimePoint now) {
     if (now < start_again_) return;
     restarts_++;
   }
-  start();
+  start(now);
 }
 
 void ReplicaSupervisor::terminate() {
@@ -83,6 +116,7 @@ bool ReplicaSupervisor::ended(Duration wait) {
   if (!process_) return true;
   const auto exit = process_->wait(wait);
   process_.reset();  // kills the group if it still runs
+  watch_.reset();
   return exit.has_value();
 }
 

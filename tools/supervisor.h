@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "tools/launch.h"
 #include "tools/process.h"
 
 namespace cohort {
@@ -29,8 +30,16 @@ class ReplicaSupervisor {
   static constexpr int kMaxFailures = 8;  // in a row, before giving up
   static constexpr int kExitUsage = 64;   // of the worker: starting it again would not help
 
+  // How long a start that its watch has given up may take to end by itself, and say why.
+  static constexpr Duration kGrace = std::chrono::seconds(2);
+
   ReplicaSupervisor(std::string name, Command command)
-      : name_(std::move(name)), command_(std::move(command)) {}
+      : ReplicaSupervisor(std::move(name), [command] {
+          return Launch{command, nullptr};
+        }) {}
+  // launch: called for every start.
+  ReplicaSupervisor(std::string name, MakeLaunch launch)
+      : name_(std::move(name)), launch_(std::move(launch)) {}
 
   // Reads output, notices the end, starts again when it is time. Calls never wait.
   void poll_once(TimePoint now);
@@ -45,13 +54,19 @@ class ReplicaSupervisor {
   int output() const { return process_ ? process_->output() : -1; }
 
  private:
-  void start();
+  void start(TimePoint now);
   void read_output();
+  void check_watch(TimePoint now);
   void handle_exit(const Exit& exit, TimePoint now);
+  void wait_to_start_again(TimePoint now);
 
   const std::string name_;
-  const Command command_;
+  const MakeLaunch launch_;
+  std::unique_ptr<LaunchWatch> watch_;  // of process_; may be null
   std::optional<Process> process_;
+  Status given_up_;  // by watch_
+  TimePoint given_up_since_{};
+  bool loaded_ = false;  // the leader of process_ has begun to load
   ReplicaPhase phase_ = ReplicaPhase::starting;
   double progress_ = 0;
   BackOff back_off_;

@@ -10,7 +10,9 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/check.h"
 #include "base/log.h"
+#include "tools/host_watch.h"
 #include "tools/model_store.h"
 #include "tools/supervisor.h"
 #include "tools/up_options.h"
@@ -71,15 +73,18 @@ class ProgressBar {
 
 class Cluster {
  public:
-  Cluster(UpOptions options, std::string model)
-      : options_(std::move(options)), model_(std::move(model)) {}
+  Cluster(UpOptions options, std::string model, HostPlan plan)
+      : options_(std::move(options)),
+        paths_{program_folder(), std::move(model)},
+        plan_(std::move(plan)) {}
 
   int run() {
     if (Status status = start_coordinator(); !status.ok()) return fail(status.message());
     for (int i = 0; i < options_.replicas; i++) {
       const std::string name = "replica-" + std::to_string(i);
-      replicas_.push_back(std::make_unique<ReplicaSupervisor>(
-          name, replica_command(options_, program_folder(), model_, session_, i)));
+      say_where(name, plan_.replicas[size_t(i)]);
+      replicas_.push_back(
+          std::make_unique<ReplicaSupervisor>(name, [this, i] { return launch(i); }));
     }
     const int code = supervise();
     stop_all();
@@ -93,9 +98,33 @@ class Cluster {
     return 1;
   }
 
+  static void say_where(const std::string& name, const ReplicaHosts& replica) {
+    if (replica.others.empty()) return;
+    log_info(concat(name, ": ranks on ", to_string(replica.hosts), " over ",
+                    replica.network.empty() ? "what MPI chooses" : replica.network,
+                    replica.rank_host.empty() ? "" : ", rank 0 at " + replica.rank_host));
+  }
+
+  // One start of a replica.
+  Result<Launch> launch(int index) const {
+    const ReplicaHosts& replica = plan_.replicas[size_t(index)];
+    Launch launch;
+    std::string keeper;
+    if (!replica.others.empty()) {
+      COHORT_ASSIGN_OR_RETURN(auto watch, HostWatch::create({.listen = plan_.listen,
+                                                             .hosts = replica.others,
+                                                             .agent = options_.rsh_agent,
+                                                             .times = {}}));
+      keeper = watch->address();
+      launch.watch = std::move(watch);
+    }
+    launch.command = replica_command(options_, paths_, plan_, session_, keeper, index);
+    return launch;
+  }
+
   Status start_coordinator() {
-    COHORT_ASSIGN_OR_RETURN(
-        Process process, Process::start(coordinator_command(options_, program_folder(), model_)));
+    COHORT_ASSIGN_OR_RETURN(Process process,
+                            Process::start(coordinator_command(options_, paths_, plan_.listen)));
     coordinator_ = std::move(process);
     const Deadline deadline = Deadline::after(kCoordinatorStart);
     while (session_.empty()) {
@@ -166,9 +195,10 @@ class Cluster {
     if (serving < int(replicas_.size())) return;
     bar_.finish();
     ready_ = true;
-    std::printf("ready: http://%s (OpenAI API), %s (gRPC), %d replica%s of tp %d x pp %d\n",
+    std::printf("ready: http://%s (OpenAI API), %s (gRPC), %d replica%s of tp %d x pp %d%s\n",
                 http_.c_str(), grpc_.c_str(), options_.replicas, options_.replicas == 1 ? "" : "s",
-                options_.tp, options_.pp);
+                options_.tp, options_.pp,
+                options_.dp == 1 ? "" : concat(" x dp ", options_.dp).c_str());
     std::fflush(stdout);
   }
 
@@ -188,7 +218,8 @@ class Cluster {
   }
 
   const UpOptions options_;
-  const std::string model_;
+  const UpPaths paths_;
+  const HostPlan plan_;
   StopSignal stop_;
   std::optional<Process> coordinator_;
   std::string http_, grpc_, session_;
@@ -204,14 +235,20 @@ int run_up(const UpOptions& options) {
     std::fprintf(stderr, "cohort up: %s\n", model.status().message().c_str());
     return 1;
   }
-  return Cluster(options, *model).run();
+  auto plan = plan_hosts(options);
+  if (!plan.ok()) {
+    std::fprintf(stderr, "cohort up: %s\n", plan.status().message().c_str());
+    return 1;
+  }
+  return Cluster(options, *model, std::move(*plan)).run();
 }
 
 }  // namespace
 
 void add_up_command(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<UpOptions>();
-  CLI::App* up = app.add_subcommand("up", "Start a cluster on this machine and keep it alive");
+  CLI::App* up =
+      app.add_subcommand("up", "Start a cluster, here or on several hosts, and keep it alive");
   up->footer(
       "\nStarts a coordinator and, for each replica, an mpirun of its ranks; restarts replicas "
       "that\n"
@@ -219,7 +256,8 @@ void add_up_command(CLI::App& app, int& exit_code) {
       "it.\n\n"
       "  cohort up                                one rank with all cores, model smollm2\n"
       "  cohort up --tp 2 --replicas 2            two copies, each sharded over two ranks\n"
-      "  cohort up --model model.gguf --tp 3 --shares 2:1:1\n");
+      "  cohort up --model model.gguf --tp 3 --shares 2:1:1\n"
+      "  cohort up --hosts a,b --tp 2 --pp 2      two ranks on each of two hosts\n");
   declare_up_options(*up, *options);
   up->callback([options, &exit_code] { exit_code = run_up(*options); });
 }

@@ -19,6 +19,11 @@ void declare_shape(CLI::App& app, UpOptions& o) {
                  "Tensor-parallel ranks of a replica: each holds a part of every layer")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  app.add_option("--dp", o.dp,
+                 "Data-parallel groups of a replica: each has sequences of its own and all weights "
+                 "but the experts, which are spread over all ranks of a stage")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   app.add_option("--pp", o.pp, "Pipeline stages of a replica: each holds some of the layers")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -70,6 +75,30 @@ void declare_arithmetic(CLI::App& app, UpOptions& o) {
       ->capture_default_str();
 }
 
+void declare_hosts(CLI::App& app, UpOptions& o) {
+  const std::string group = "Several hosts";
+  app.add_option("--hosts", o.hosts,
+                 "Where the ranks of every replica run, in order: a,b or, with the ranks of each, "
+                 "a:2,b:1; a/b,c: replica 0 on a, replica 1 on b and c. Programs and model must "
+                 "lie under the same paths on all hosts; default: this machine")
+      ->group(group);
+  app.add_option("--rsh-agent", o.rsh_agent,
+                 "Starts a command on another host: 'AGENT HOST COMMAND', without asking anything")
+      ->group(group)
+      ->capture_default_str();
+  app.add_option("--network", o.network,
+                 "What ranks talk over: a network such as 10.0.0.0/24, or an interface that all "
+                 "hosts have; default: that of this machine which leads to the first other host")
+      ->group(group);
+  app.add_option("--listen", o.listen,
+                 "Address of this machine where replicas connect; default: that in --network")
+      ->group(group);
+  app.add_option("--rank-host", o.rank_host,
+                 "Name or address of the replica's first host that its others can reach; default: "
+                 "what it resolves to, or this machine's address in --network")
+      ->group(group);
+}
+
 void declare_gpu(CLI::App& app, UpOptions& o) {
   app.add_option("--device", o.device,
                  "cpu, cuda (each rank a GPU of its own) or cuda:N (all ranks on GPU N)")
@@ -89,37 +118,34 @@ void declare_gpu(CLI::App& app, UpOptions& o) {
 
 // Replicas of one host take its GPUs one after the other: those that the caller left visible, or
 // all.
-std::string visible_gpus(const UpOptions& o, int replica) {
+std::string visible_gpus(const ReplicaHosts& replica) {
   std::vector<std::string> gpus;
   if (const char* given = std::getenv("CUDA_VISIBLE_DEVICES"))
     for (const std::string& gpu : CLI::detail::split(given, ',')) gpus.push_back(gpu);
   std::string visible;
-  for (int i = replica * o.ranks(); i < (replica + 1) * o.ranks(); i++) {
+  for (int i = replica.first_gpu; i < replica.first_gpu + replica.gpus; i++) {
     if (!gpus.empty() && size_t(i) >= gpus.size()) break;  // the worker says that there are too few
     visible += (visible.empty() ? "" : ",") + (gpus.empty() ? std::to_string(i) : gpus[size_t(i)]);
   }
   return visible;
 }
 
-int threads_per_rank(const UpOptions& o) {
+// Hosts are taken to have as many cores as this machine.
+int threads_per_rank(const UpOptions& o, const HostPlan& plan) {
   if (o.threads > 0) return o.threads;
   const int cores = int(std::max(1u, std::thread::hardware_concurrency()));
-  return std::max(1, cores / (o.ranks() * o.replicas));
+  return std::max(1, cores / plan.most_ranks);
 }
 
 std::vector<std::string> mpirun_arguments(int ranks) {
-  // One host: no remote shell is looked for (plm isolated), so none need be installed. Ranks share
-  // cores politely and are not bound: the worker places its own threads. The single-copy mechanism
-  // of shared memory needs ptrace rights that containers do not give.
+  // Ranks share cores politely and are not bound: the worker places its own threads. The
+  // single-copy mechanism of shared memory needs ptrace rights that containers do not give.
   return {"mpirun",
           "-np",
           std::to_string(ranks),
           "--bind-to",
           "none",
           "--oversubscribe",
-          "--mca",
-          "plm",
-          "isolated",
           "--mca",
           "mpi_yield_when_idle",
           "1",
@@ -137,6 +163,52 @@ std::vector<std::string> mpirun_arguments(int ranks) {
           "1"};
 }
 
+// Of our environment, what may change what a rank does: logins on other hosts bring little.
+std::vector<std::string> forwarded_variables() {
+  std::vector<std::string> arguments;
+  for (char** entry = environ; *entry != nullptr; entry++) {
+    const std::string_view text = *entry;
+    for (const char* prefix : {"COHORT_", "LD_LIBRARY_PATH=", "NCCL_", "UCX_"})
+      if (text.starts_with(prefix)) {
+        arguments.push_back("-x");
+        arguments.emplace_back(text.substr(0, text.find('=')));
+      }
+  }
+  return arguments;
+}
+
+// keeper: see host_daemon.h. Every daemon is started from here (no tree), so hosts need not be able
+// to log in to each other.
+std::vector<std::string> hosts_arguments(const UpOptions& o, const std::string& folder,
+                                         const ReplicaHosts& replica, const std::string& keeper) {
+  // One host: no remote shell is looked for, so none need be installed.
+  if (replica.others.empty()) return {"--mca", "plm", "isolated"};
+  std::vector<std::string> arguments = {
+      "--host",
+      to_string(replica.hosts),
+      "--map-by",
+      "slot",
+      "--mca",
+      "plm",
+      "rsh",
+      "--mca",
+      "plm_rsh_agent",
+      o.rsh_agent,
+      "--mca",
+      "plm_rsh_no_tree_spawn",
+      "1",
+      "--mca",
+      "orte_launch_agent",
+      folder + "/cohort host-daemon --keeper " + keeper + " -- orted"};
+  if (!replica.network.empty())
+    for (const char* parameter : {"oob_tcp_if_include", "btl_tcp_if_include"})
+      arguments.insert(arguments.end(), {"--mca", parameter, replica.network});
+  if (o.device == "cuda") arguments.insert(arguments.end(), {"-x", "CUDA_VISIBLE_DEVICES"});
+  const auto variables = forwarded_variables();
+  arguments.insert(arguments.end(), variables.begin(), variables.end());
+  return arguments;
+}
+
 }  // namespace
 
 void declare_up_options(CLI::App& app, UpOptions& options) {
@@ -146,20 +218,20 @@ void declare_up_options(CLI::App& app, UpOptions& options) {
   declare_serving(app, options);
   declare_arithmetic(app, options);
   declare_gpu(app, options);
+  declare_hosts(app, options);
 }
 
-Command coordinator_command(const UpOptions& o, const std::string& folder,
-                            const std::string& model) {
+Command coordinator_command(const UpOptions& o, const UpPaths& paths, const std::string& listen) {
   Command command;
-  command.arguments = {folder + "/cohort-coordinator",
+  command.arguments = {paths.folder + "/cohort-coordinator",
                        "--model",
-                       model,
+                       paths.model,
                        "--http",
                        o.http,
                        "--grpc",
                        o.grpc,
                        "--session",
-                       "127.0.0.1:0",
+                       listen + ":0",
                        "--log-level",
                        o.log_level};
   if (!o.served_model_name.empty())
@@ -169,16 +241,18 @@ Command coordinator_command(const UpOptions& o, const std::string& folder,
   return command;
 }
 
-Command replica_command(const UpOptions& o, const std::string& folder, const std::string& model,
-                        const std::string& session, int replica) {
+Command replica_command(const UpOptions& o, const UpPaths& paths, const HostPlan& plan,
+                        const std::string& session, const std::string& keeper, int replica) {
+  const ReplicaHosts& hosts = plan.replicas[size_t(replica)];
   Command command;
   command.arguments = mpirun_arguments(o.ranks());
-  auto add = [&](std::initializer_list<std::string> more) {
-    command.arguments.insert(command.arguments.end(), more);
+  auto add = [&](const std::vector<std::string>& more) {
+    command.arguments.insert(command.arguments.end(), more.begin(), more.end());
   };
-  add({folder + "/cohort-worker",
+  add(hosts_arguments(o, paths.folder, hosts, keeper));
+  add({paths.folder + "/cohort-worker",
        "--model",
-       model,
+       paths.model,
        "--name",
        "replica-" + std::to_string(replica),
        "--coordinator",
@@ -188,7 +262,7 @@ Command replica_command(const UpOptions& o, const std::string& folder, const std
        "--pp",
        std::to_string(o.pp),
        "--threads",
-       std::to_string(threads_per_rank(o)),
+       std::to_string(threads_per_rank(o, plan)),
        "--activations",
        o.activations,
        "--kv-dtype",
@@ -197,6 +271,8 @@ Command replica_command(const UpOptions& o, const std::string& folder, const std
        o.communicator,
        "--log-level",
        o.log_level});
+  if (o.dp > 1) add({"--dp", std::to_string(o.dp)});
+  if (!hosts.rank_host.empty()) add({"--rank-host", hosts.rank_host});
   if (!o.shares.empty()) add({"--shares", o.shares});
   if (o.context > 0) add({"--context", std::to_string(o.context)});
   if (!o.kv_memory.empty()) add({"--kv-memory", o.kv_memory});
@@ -207,7 +283,7 @@ Command replica_command(const UpOptions& o, const std::string& folder, const std
     add({"--device", o.device, "--dtype", o.dtype, "--graphs", o.graphs});
     if (o.deterministic) add({"--deterministic"});
     if (o.device == "cuda")
-      command.environment.push_back({"CUDA_VISIBLE_DEVICES", visible_gpus(o, replica)});
+      command.environment.push_back({"CUDA_VISIBLE_DEVICES", visible_gpus(hosts)});
   }
   if (geteuid() == 0)  // OpenMPI refuses root unless told twice
     command.environment.insert(

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tools/process.h"
+#include "tools/up_hosts.h"
 
 namespace CLI {
 class App;
@@ -14,7 +15,7 @@ namespace cohort {
 
 struct UpOptions {
   std::string model = "smollm2";
-  int tp = 1, pp = 1, replicas = 1;
+  int tp = 1, dp = 1, pp = 1, replicas = 1;
   std::string shares;
   int threads = 0;  // per rank; 0: the cores divided by all ranks
   std::string http = "127.0.0.1:8000", grpc = "127.0.0.1:9000";
@@ -27,15 +28,24 @@ struct UpOptions {
   std::string isa, log_level = "info", served_model_name;
   std::vector<std::string> coordinator_arguments;
 
-  int ranks() const { return tp * pp; }
+  // Several hosts; none: this machine.
+  std::string hosts, rsh_agent = "ssh", network, listen, rank_host;
+
+  int ranks() const { return tp * dp * pp; }
 };
 
 void declare_up_options(CLI::App& app, UpOptions& options);
 
-// program folder: where cohort-coordinator and cohort-worker lie. model: a resolved path.
-Command coordinator_command(const UpOptions& options, const std::string& folder,
-                            const std::string& model);
-Command replica_command(const UpOptions& options, const std::string& folder,
-                        const std::string& model, const std::string& session, int replica);
+// Where things are: the same paths on all hosts.
+struct UpPaths {
+  std::string folder;  // of cohort-coordinator and cohort-worker
+  std::string model;   // resolved
+};
+
+Command coordinator_command(const UpOptions& options, const UpPaths& paths,
+                            const std::string& listen);
+// session: where the coordinator takes leaders. keeper: of the HostWatch; "" if all ranks are here.
+Command replica_command(const UpOptions& options, const UpPaths& paths, const HostPlan& plan,
+                        const std::string& session, const std::string& keeper, int replica);
 
 }  // namespace cohort

@@ -13,7 +13,7 @@ ALLOWED = {
     "parallel": {"kernels", "comm", "model", "base"},
     "worker": {"parallel", "kernels", "comm", "model", "base"},
     "coordinator": {"comm/wire", "model", "base"},
-    "tools": {"comm/wire", "model", "base"},
+    "tools": {"comm/wire", "comm", "model", "base"},
     # What measures a real GPU, never installed, stands beside the tests.
     "tools/gpu_check": {"worker", "comm", "kernels", "model", "base", "tests/support", "tests/kernels"},
 }
