@@ -17,7 +17,8 @@ VerbLine::VerbLine(bool threaded) {
   if (threaded) thread_ = std::thread([this] { serve(); });
 }
 
-VerbLine::~VerbLine() {
+void VerbLine::stop() {
+  open_ = false;
   if (!threaded()) return;
   stop_.store(true, std::memory_order_relaxed);
   posted_.fetch_add(1, std::memory_order_release);

@@ -62,10 +62,13 @@ class VerbLine {
  public:
   // threaded: has a thread and can be opened.
   explicit VerbLine(bool threaded);
-  // Waits for the verb that runs, if one does; what is posted behind it does not run.
-  ~VerbLine();
+  ~VerbLine() { stop(); }
   VerbLine(const VerbLine&) = delete;
   VerbLine& operator=(const VerbLine&) = delete;
+
+  // Waits for the verb that runs, if one does; what is posted behind it does not run. After that
+  // nothing of what verbs were given is used any more.
+  void stop();
 
   bool threaded() const { return thread_.joinable(); }
   // While it is open, verbs of groups of several ranks are posted.

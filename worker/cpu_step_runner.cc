@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step on the CPU: everything has happened when launch returns.
+// A step on the CPU: everything has happened when launch returns. Its rows go through the layers in
+// one lane, or in two whose collectives run while the other one computes (lanes.h).
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "worker/lanes.h"
 #include "worker/slot_table.h"
 #include "worker/stage_ends.h"
 #include "worker/step_runner.h"
@@ -12,9 +15,18 @@
 namespace cohort {
 namespace {
 
+StageParts with_line(StageParts parts, VerbLine& line) {
+  parts.verbs = &line;
+  return parts;
+}
+
+int dp_of(const StageParts& parts) { return parts.mesh.coordinates(parts.rank).dp; }
+
 class CpuStepRunner final : public StepRunner {
  public:
   explicit CpuStepRunner(const StageParts& parts);
+  // A step that failed may have left verbs under way, which use what comes after the line.
+  ~CpuStepRunner() override { line_.stop(); }
 
   int depth() const override { return 1; }
   Status launch(const StepPlan& plan) override;
@@ -24,65 +36,77 @@ class CpuStepRunner final : public StepRunner {
   void abort(const Status&) override {}
 
  private:
-  std::unique_ptr<StageInput> make_input(const StageParts& parts);
-  std::unique_ptr<StageOutput> make_output(const StageParts& parts);
-  AttentionBatch batch_of(const StepPlan& plan) const;
+  std::unique_ptr<StageInput> make_input(const StageParts& parts, int64_t max_rows);
+  std::unique_ptr<StageOutput> make_output(const StageParts& parts, int64_t max_rows);
   Status compute(const StepPlan& plan, std::vector<SlotResult>& slots);
-  Task forward(const StepPlan& plan, Step& step, std::vector<SlotResult>& slots);
+  void run(const StepPlan& plan, const StepPlan& part, std::vector<SlotResult>& slots);
+  int lanes_for(const StepPlan& plan) const;
+  void prepare(int lane, const StepPlan& part);
+  AttentionBatch batch_of(std::span<const LaneEntry> entries) const;
+  Task forward(Lane& lane, Tensor x);
+  void publish(const StepPlan& part, std::vector<SlotResult>& slots);
+  std::span<const std::unique_ptr<Lane>> used_lanes() const {
+    return std::span(lanes_).first(size_t(used_));
+  }
 
   Stream& stream_;
+  const StepLimits limits_;
+  const int dp_;
+  VerbLine line_;
   Stage stage_;
   Group pp_;
   SlotTable slots_;
   TokenRoute route_;
-  Buffer x_;  // the residual stream: f32 [tokens, hidden], then i32 [tokens] error codes
-  std::unique_ptr<StageInput> input_;
-  std::unique_ptr<StageOutput> output_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
   std::optional<StepResult> result_;
+
+  // Of the step that runs.
+  int used_ = 1;                     // lanes
+  std::vector<int64_t> group_rows_;  // of each dp group
+  std::vector<SampledToken> sampled_;
 };
 
 CpuStepRunner::CpuStepRunner(const StageParts& parts)
     : stream_(parts.stream),
-      stage_(parts),
-      pp_(parts.pp),
-      slots_(parts.limits, parts.config.vocab),
-      route_(parts.mesh, parts.rank, Group(parts.tokens), slots_),
-      x_(size_t(parts.limits.max_rows) *
-         (size_t(stage_.hidden()) * sizeof(float) + sizeof(int32_t))),
-      input_(make_input(parts)),
-      output_(make_output(parts)) {}
-
-std::unique_ptr<StageInput> CpuStepRunner::make_input(const StageParts& parts) {
-  if (!stage_.first()) return std::make_unique<ReceiveInput>(pp_);
-  return std::make_unique<EmbeddingInput>(stage_.make_embedding(parts), parts.limits.max_rows,
-                                          slots_, route_);
-}
-
-std::unique_ptr<StageOutput> CpuStepRunner::make_output(const StageParts& parts) {
-  if (!stage_.last()) return std::make_unique<SendOutput>(pp_);
-  const int64_t rows = std::min<int64_t>(SampleOutput::kRows, parts.limits.max_rows);
-  return std::make_unique<SampleOutput>(stage_.make_head(parts, rows), stage_.samples(), slots_,
-                                        route_);
-}
-
-AttentionBatch CpuStepRunner::batch_of(const StepPlan& plan) const {
-  std::vector<AttentionEntry> entries;
-  entries.reserve(plan.entries.size());
-  int64_t row = 0;
-  for (const StepEntry& entry : plan.entries) {
-    entries.push_back({slots_.at(entry.slot).blocks.data(), row, entry.start, entry.length});
-    row += entry.length;
+      limits_(parts.limits),
+      dp_(dp_of(parts)),
+      line_(parts.lanes > 1),
+      stage_(with_line(parts, line_)),
+      pp_(parts.pp, GroupKind::pp, &line_),
+      slots_(parts.limits, parts.config.vocab, dp_),
+      route_(parts.mesh, parts.rank, Group(parts.tokens, GroupKind::tokens, &line_), slots_) {
+  for (int i = 0; i < parts.lanes; i++) {
+    // A step that is not cut goes through the first one.
+    const int64_t most = parts.limits.max_rows, half = lane_rows(most, parts.lanes, i).size();
+    const int64_t rows = i == 0 ? most : std::max<int64_t>(half, 1);
+    lanes_.push_back(std::make_unique<Lane>(rows, stage_.hidden(), make_input(parts, rows),
+                                            make_output(parts, rows)));
   }
-  return AttentionBatch(stage_.geometry(), std::move(entries), stream_.threads().size());
+}
+
+std::unique_ptr<StageInput> CpuStepRunner::make_input(const StageParts& parts, int64_t max_rows) {
+  if (!stage_.first()) return std::make_unique<ReceiveInput>(pp_);
+  return std::make_unique<EmbeddingInput>(stage_.make_embedding(parts), max_rows, slots_);
+}
+
+std::unique_ptr<StageOutput> CpuStepRunner::make_output(const StageParts& parts, int64_t max_rows) {
+  if (!stage_.last()) return std::make_unique<SendOutput>(pp_);
+  const int64_t rows = std::min<int64_t>(SampleOutput::kRows, max_rows);
+  return std::make_unique<SampleOutput>(stage_.make_head(parts, rows), stage_.samples(), slots_);
 }
 
 Status CpuStepRunner::launch(const StepPlan& plan) {
   const TimePoint started = std::chrono::steady_clock::now();
   COHORT_RETURN_IF_ERROR(slots_.apply(plan));
+  COHORT_RETURN_IF_ERROR(stage_.change_experts(plan.copies));
   StepResult result{.step = plan.step, .slots = {}, .compute_seconds = 0};
+  const CommunicationTimes before = line_.times();
   if (!plan.entries.empty()) COHORT_RETURN_IF_ERROR(compute(plan, result.slots));
   where_.set(Operation::idle);
   result.compute_seconds = seconds(std::chrono::steady_clock::now() - started);
+  if (!plan.entries.empty())
+    times_.add(step_times(result.compute_seconds, before, line_.times(),
+                          {.rows = group_rows_[size_t(dp_)], .micro_batches = used_}));
   result_ = std::move(result);
   return {};
 }
@@ -95,26 +119,87 @@ Result<std::optional<StepResult>> CpuStepRunner::collect(Duration) {
 }
 
 Status CpuStepRunner::compute(const StepPlan& plan, std::vector<SlotResult>& slots) {
-  const AttentionBatch batch = batch_of(plan);
-  const int64_t rows = plan.rows();
-  Step step{stream_, stage_.work(),
-            where_,  batch,
-            rows,    Tensor(x_.as<float>() + rows * stage_.hidden(), DType::i32, {rows})};
   try {
-    Task task = forward(plan, step, slots);
-    task.start();
-    task.result();
+    if (limits_.dp == 1)
+      run(plan, plan, slots);
+    else
+      run(plan, part_of(plan, dp_, limits_), slots);
   } catch (const Failure& failure) {
     return failure.status().annotate(concat("step ", plan.step, ", ", where_.text()));
   }
   return {};
 }
 
-Task CpuStepRunner::forward(const StepPlan& plan, Step& step, std::vector<SlotResult>& slots) {
-  const Tensor x(x_.data(), DType::f32, {step.rows, stage_.hidden()});
-  co_await input_->fill(plan, step, x);
-  co_await stage_.forward(step, x);
-  co_await output_->finish(plan, step, x, slots);
+// part: what this dp group has to do, maybe nothing; then it still serves the others' experts.
+void CpuStepRunner::run(const StepPlan& plan, const StepPlan& part,
+                        std::vector<SlotResult>& slots) {
+  group_rows_ = rows_of(plan, limits_);
+  used_ = lanes_for(plan);
+  where_.set(Operation::wait_for_tokens);
+  if (stage_.first()) route_.before_step(part);
+  for (int lane = 0; lane < used_; lane++) prepare(lane, part);
+  if (used_ > 1) line_.open();
+  run_in_turns(used_lanes(), line_, where_);
+  line_.close();
+  if (stage_.samples()) publish(part, slots);
+}
+
+// The same on all ranks. A lane without rows of this dp group still has those of another.
+int CpuStepRunner::lanes_for(const StepPlan& plan) const {
+  const bool enough = std::ranges::max(group_rows_) >= 2;
+  return enough ? std::min(plan.micro_batches, int32_t(lanes_.size())) : 1;
+}
+
+void CpuStepRunner::prepare(int index, const StepPlan& part) {
+  Lane& lane = *lanes_[size_t(index)];
+  lane.group_rows.clear();
+  for (int64_t rows : group_rows_) lane.group_rows.push_back(lane_rows(rows, used_, index).size());
+  cut_entries(part, lane_rows(group_rows_[size_t(dp_)], used_, index), lane.entries);
+  lane.batch.emplace(batch_of(lane.entries));
+  const int64_t rows = lane.group_rows[size_t(dp_)];
+  const Tensor x(lane.x.data(), DType::f32, {rows, stage_.hidden()});
+  const Tensor errors(x.f32() + x.elements(), DType::i32, {rows});
+  lane.step.emplace(Step{.stream = stream_,
+                         .work = stage_.work(index),
+                         .where = where_,
+                         .batch = *lane.batch,
+                         .rows = rows,
+                         .row_errors = errors,
+                         .group_rows = lane.group_rows});
+  lane.task.emplace(forward(lane, x));
+  lane.waiting = nullptr;
+  lane.where = where_.word();
+}
+
+AttentionBatch CpuStepRunner::batch_of(std::span<const LaneEntry> entries) const {
+  std::vector<AttentionEntry> queries;
+  queries.reserve(entries.size());
+  int64_t row = 0;
+  for (const LaneEntry& e : entries) {
+    queries.push_back({slots_.at(e.entry->slot).blocks.data(), row, e.start, e.length});
+    row += e.length;
+  }
+  return AttentionBatch(stage_.geometry(), std::move(queries), stream_.threads().size());
+}
+
+Task CpuStepRunner::forward(Lane& lane, Tensor x) {
+  co_await lane.input->fill(lane.entries, *lane.step, x);
+  co_await stage_.forward(*lane.step, x);
+  co_await lane.output->finish(lane.entries, *lane.step, x);
+}
+
+void CpuStepRunner::publish(const StepPlan& part, std::vector<SlotResult>& slots) {
+  where_.set(Operation::publish_tokens);
+  std::vector<LaneOutcome> outcomes;
+  sampled_.clear();
+  for (const std::unique_ptr<Lane>& lane : used_lanes()) {
+    const std::span<const SampledToken> sampled = lane->output->sampled();
+    outcomes.push_back(
+        {lane->entries, {lane->step->row_errors.i32(), size_t(lane->step->rows)}, sampled});
+    sampled_.insert(sampled_.end(), sampled.begin(), sampled.end());
+  }
+  report(outcomes, slots);
+  route_.publish(part, sampled_);
 }
 
 }  // namespace

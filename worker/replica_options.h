@@ -27,6 +27,9 @@ struct GpuOptions {
   bool graphs = true;            // decode steps are captured once and replayed
 };
 
+// Whether a step's rows are cut in two, one computing while the other's collectives run.
+enum class Overlap { automatic, on, off };
+
 struct ReplicaOptions {
   std::string model;  // path for Checkpoint::open
   Layout layout;
@@ -39,7 +42,8 @@ struct ReplicaOptions {
   // of what is free on a GPU.
   int64_t kv_memory = 0;
   GpuOptions gpu;
-  StepLimits limits;  // blocks and in_flight are filled in by Rank::load
+  Overlap overlap = Overlap::automatic;  // automatic: where it is predicted to gain
+  StepLimits limits;                     // blocks and in_flight are filled in by Rank::load
   // Nobody asked for limits.max_context in particular: where the KV cache is too small for one such
   // sequence, it is lowered to what there is room for.
   bool fit_context = false;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a stage's activations come from and go to on the CPU. The step runner has one of each and
-// does not ask which:
+// Where a stage's activations come from and go to on the CPU. The step runner has one of each for
+// every lane (lanes.h) and does not ask which:
 //
 //   EmbeddingInput ─► layers ─► SendOutput ··· ReceiveInput ─► layers ─► SampleOutput
 //   (first stage)                                                       (last stage)
 //
-// Activations travel as x [tokens, hidden] f32 with the rows' error codes behind them, one message.
+// Activations travel as x [tokens, hidden] f32 with the rows' error codes behind them, one message
+// for each lane.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -17,44 +18,51 @@
 #include "worker/layers/head.h"
 #include "worker/slot_table.h"
 #include "worker/step.h"
-#include "worker/token_route.h"
+#include "worker/step_plan.h"
 
 namespace cohort {
+
+// What a lane has of an entry of the plan.
+struct LaneEntry {
+  const StepEntry* entry = nullptr;
+  int32_t start = 0;   // first position
+  int32_t length = 0;  // at least 1
+  bool sample = false;
+};
 
 class StageInput {
  public:
   virtual ~StageInput() = default;
   // Fills x [tokens, hidden] and step.row_errors.
-  virtual Task fill(const StepPlan& plan, Step& step, Tensor x) = 0;
+  virtual Task fill(std::span<const LaneEntry> entries, Step& step, Tensor x) = 0;
 };
 
 class StageOutput {
  public:
   virtual ~StageOutput() = default;
-  // Passes x on. The rank that samples adds to `slots` what became of each entry.
-  virtual Task finish(const StepPlan& plan, Step& step, Tensor x,
-                      std::vector<SlotResult>& slots) = 0;
+  // Passes x on.
+  virtual Task finish(std::span<const LaneEntry> entries, Step& step, Tensor x) = 0;
+  // After that, on the rank that samples: tokens of the entries that sample, in their order.
+  virtual std::span<const SampledToken> sampled() const { return {}; }
 };
 
 class EmbeddingInput : public StageInput {
  public:
-  EmbeddingInput(VocabularyEmbedding embedding, int64_t max_rows, const SlotTable& slots,
-                 TokenRoute& route)
-      : embedding_(std::move(embedding)), ids_(size_t(max_rows)), slots_(slots), route_(route) {}
-  Task fill(const StepPlan& plan, Step& step, Tensor x) override;
+  EmbeddingInput(VocabularyEmbedding embedding, int64_t max_rows, const SlotTable& slots)
+      : embedding_(std::move(embedding)), ids_(size_t(max_rows)), slots_(slots) {}
+  Task fill(std::span<const LaneEntry> entries, Step& step, Tensor x) override;
 
  private:
   VocabularyEmbedding embedding_;
   std::vector<int32_t> ids_;
   const SlotTable& slots_;
-  TokenRoute& route_;
 };
 
-// pp: the ranks of this tp index, by stage.
+// pp: the ranks of this tp index and dp group, by stage.
 class ReceiveInput : public StageInput {
  public:
   explicit ReceiveInput(Group pp) : pp_(pp) {}
-  Task fill(const StepPlan& plan, Step& step, Tensor x) override;
+  Task fill(std::span<const LaneEntry> entries, Step& step, Tensor x) override;
 
  private:
   Group pp_;
@@ -63,7 +71,7 @@ class ReceiveInput : public StageInput {
 class SendOutput : public StageOutput {
  public:
   explicit SendOutput(Group pp) : pp_(pp) {}
-  Task finish(const StepPlan& plan, Step& step, Tensor x, std::vector<SlotResult>& slots) override;
+  Task finish(std::span<const LaneEntry> entries, Step& step, Tensor x) override;
 
  private:
   Group pp_;
@@ -75,22 +83,31 @@ class SampleOutput : public StageOutput {
   // Logits exist for so many rows at a time, which bounds their memory.
   static constexpr int64_t kRows = 32;
 
-  SampleOutput(Head head, bool samples, const SlotTable& slots, TokenRoute& route);
-  Task finish(const StepPlan& plan, Step& step, Tensor x, std::vector<SlotResult>& slots) override;
+  SampleOutput(Head head, bool samples, const SlotTable& slots);
+  Task finish(std::span<const LaneEntry> entries, Step& step, Tensor x) override;
+  std::span<const SampledToken> sampled() const override { return sampled_; }
 
  private:
-  void find_rows(const StepPlan& plan);
+  void find_rows(std::span<const LaneEntry> entries);
   void draw(Step& step, Tensor logits, size_t first);
-  void report(const StepPlan& plan, const Step& step, std::vector<SlotResult>& slots);
 
   Head head_;
   const bool samples_;
   const SlotTable& slots_;
-  TokenRoute& route_;
   Buffer logits_;                       // f32 [kRows, vocab]
   std::vector<int32_t> rows_;           // of the step's tensors, one per sampling entry
   std::vector<SampleRow> sample_rows_;  // likewise
   std::vector<SampledToken> sampled_;   // likewise
 };
+
+// What a lane made of its entries.
+struct LaneOutcome {
+  std::span<const LaneEntry> entries;
+  std::span<const int32_t> row_errors;
+  std::span<const SampledToken> sampled;
+};
+// Adds to `slots` what became of the entries that sample, in plan order, and of failed ones. An
+// entry that is in two lanes fails if either part did.
+void report(std::span<const LaneOutcome> lanes, std::vector<SlotResult>& slots);
 
 }  // namespace cohort

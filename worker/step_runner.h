@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "worker/stage.h"
 #include "worker/step_plan.h"
+#include "worker/step_times.h"
 #include "worker/where.h"
 
 namespace cohort {
@@ -31,9 +32,12 @@ class StepRunner {
   virtual void abort(const Status& why) = 0;
 
   Where& where() { return where_; }
+  // Where the time of its steps went; empty on a GPU. Any thread.
+  const StepTimesBoard& times() const { return times_; }
 
  protected:
   Where where_;
+  StepTimesBoard times_;
 };
 
 std::unique_ptr<StepRunner> make_cpu_step_runner(const StageParts& parts);
