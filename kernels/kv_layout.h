@@ -14,7 +14,8 @@
 namespace cohort {
 
 inline constexpr int kBlockTokens = 16;
-inline constexpr int kMaxHeadDim = 512;
+inline constexpr int kMaxHeadDim = 640;     // latent rows of DeepSeek have 576 dimensions
+inline constexpr int kMaxGpuHeadDim = 512;  // on a GPU
 
 struct KvGeometry {
   int heads = 0;             // query heads of this rank

@@ -27,6 +27,13 @@
 #include "kernels/sampling.h"
 
 namespace cohort {
+
+// Where part of each head of each token lies: element (t, h, d) at t * row + h * head + first + d.
+struct HeadsView {
+  float* data;
+  int64_t row, head, first;
+};
+
 namespace ops {
 
 // Each signature is written once; the checked front and the backends are declared from it.
@@ -132,6 +139,23 @@ using norm_heads = void(Stream&, Tensor x, int64_t first, int64_t heads, Tensor 
 using sample = void(Stream&, std::span<SampledToken> out, Tensor logits,
                     std::span<const SampleRow> rows);
 
+// --- Of the CPU alone, as `sample`.
+
+// out[t, h, d] = in[t, h, d] * factor: parts of rows that are cut into heads, copied between
+// layouts. f32.
+using copy_heads = void(Stream&, const HeadsView& out, const HeadsView& in, int64_t tokens,
+                        int64_t heads, int64_t dim, float factor);
+
+// sums f32 [ranges, tokens]: squares of columns [first, first + units * width) of x f32, added up
+// in each unit as rms_norm does, and over the units of a range in tree order.
+using square_sums = void(Stream&, Tensor sums, Tensor x, int64_t first, int64_t width,
+                         std::span<const UnitRange> ranges);
+
+// Columns [first, first + n) of x f32 normed by the squares f32 [tokens] of rows of `total`
+// columns, of which these are a part: x / sqrt(squares / total + eps) * weight f32 [n].
+using norm_part = void(Stream&, Tensor x, int64_t first, Tensor squares, int64_t total,
+                       Tensor weight, float eps);
+
 }  // namespace signature
 
 #define COHORT_DECLARE_OPS                    \
@@ -157,16 +181,23 @@ using sample = void(Stream&, std::span<SampledToken> out, Tensor logits,
   signature::add_bias add_bias;               \
   signature::norm_heads norm_heads;
 
+#define COHORT_DECLARE_CPU_OPS        \
+  signature::sample sample;           \
+  signature::copy_heads copy_heads;   \
+  signature::square_sums square_sums; \
+  signature::norm_part norm_part;
+
 COHORT_DECLARE_OPS
-signature::sample sample;
+COHORT_DECLARE_CPU_OPS
 namespace cpu {
 COHORT_DECLARE_OPS
-signature::sample sample;
+COHORT_DECLARE_CPU_OPS
 }  // namespace cpu
 namespace cuda {
 COHORT_DECLARE_OPS
 }
 #undef COHORT_DECLARE_OPS
+#undef COHORT_DECLARE_CPU_OPS
 
 }  // namespace ops
 }  // namespace cohort

@@ -14,9 +14,9 @@ class RopeTable {
  public:
   // frequencies [dims / 2]: angle = position * frequency. neighbours: pairs are (2i, 2i+1); else
   // (i, i + dims/2). Dimensions of a head from `dims` on are left alone.
-  // Memory of the device.
+  // All are multiplied by `factor` (YaRN's attention factor). Memory of the device.
   RopeTable(Device& device, const std::vector<double>& frequencies, int64_t positions,
-            bool neighbours);
+            bool neighbours, double factor = 1);
 
   int dims() const { return dims_; }
   bool neighbours() const { return neighbours_; }

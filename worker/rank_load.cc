@@ -157,8 +157,8 @@ class RankLoader {
     for (const UnitRange& range : rank_->partition_.layers) stages += concat(" ", range.end);
     return concat("model ", rank_->fingerprint_, ", ", to_string(options_.layout), " stages",
                   stages, ", ", rank_->arithmetic_, options_.gpu.graphs ? "" : ", no graphs",
-                  options_.overlap == Overlap::off ? ", no overlap" : "",
-                  ", slots ", l.max_slots, ", rows ", l.max_rows, ", context ", l.max_context);
+                  options_.overlap == Overlap::off ? ", no overlap" : "", ", slots ", l.max_slots,
+                  ", rows ", l.max_rows, ", context ", l.max_context);
   }
 
   Status meet() {
@@ -200,6 +200,11 @@ class RankLoader {
     const int tp = rank_->mesh_.coordinates(world_.rank()).tp;
     const int kv_heads =
         rank_->partition_.attention[size_t(tp)].size() * rank_->partition_.units.kv_heads_per_unit;
+    if (config.latent.kv_rank > 0)
+      return {.heads = kv_heads,
+              .kv_heads = 1,
+              .dim = int(config.latent.rope_dim + config.latent.kv_rank),
+              .dtype = kv_dtype()};
     return {.heads = int(kv_heads * (config.heads / config.kv_heads)),
             .kv_heads = kv_heads,
             .dim = int(config.head_dim),

@@ -6,6 +6,7 @@
 
 #include "worker/layers/attention.h"
 #include "worker/layers/feed_forward.h"
+#include "worker/layers/latent_attention.h"
 
 namespace cohort {
 namespace {
@@ -45,7 +46,12 @@ WorkspaceShape workspace_shape(const StageParts& parts, int most_pieces, ExpertS
                           parts.partition.shared_ffn[size_t(tp)].size() * units.shared_ffn_columns),
           .pieces = std::max(most_pieces, 1),
           .mode = parts.activations,
-          .experts = experts};
+          .experts = experts,
+          .latent = {parts.limits.max_rows, parts.config.hidden, kv.heads, parts.config.latent,
+                     parts.activations},
+          .square_units = parts.config.query_key_norm == QueryKeyNorm::rows
+                              ? parts.partition.attention[size_t(tp)].size()
+                              : 0};
 }
 
 // By dp rank: the experts of the ranks with this tp index.
@@ -71,7 +77,8 @@ Stage::Stage(const StageParts& parts)
       shared_plan_(parts.partition.units.shared_ffn, parts.partition.shared_ffn),
       expert_plan_(parts.partition.units.experts, parts.partition.expert_columns),
       rope_(parts.stream.device(), rope_frequencies(parts.config.rope), parts.limits.max_context,
-            parts.config.rope.pairing == RopePairing::neighbours),
+            parts.config.rope.pairing == RopePairing::neighbours,
+            parts.config.rope.yarn ? parts.config.rope.yarn->attention_factor : 1),
       load_expert_(parts.load_expert) {
   const int tp = tp_.rank();
   const int most =
@@ -91,8 +98,12 @@ Stage::Stage(const StageParts& parts)
 
 std::unique_ptr<Block> Stage::make_attention(const StageParts& parts, size_t index) {
   const LayerWeights& weights = parts.weights.layers[index];
+  if (weights.latent != nullptr)
+    return std::make_unique<LatentAttention>(weights, first_layer_ + int64_t(index),
+                                             parts.pool.layer(int64_t(index)), rope_, parts.config,
+                                             tp_, attention_plan_);
   return std::make_unique<Attention>(weights, first_layer_ + int64_t(index),
-                                     parts.pool.layer(int64_t(index)), rope_, eps_, tp_,
+                                     parts.pool.layer(int64_t(index)), rope_, parts.config, tp_,
                                      attention_plan_);
 }
 

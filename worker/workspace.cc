@@ -34,6 +34,18 @@ ExpertWorkspace::ExpertWorkspace(Stream& stream, Group tp, Group dp, const Exper
              s.rows, s.hidden),
       gate(stream.device(), DType::f32, s.rows, 1) {}
 
+LatentWorkspace::LatentWorkspace(Stream& stream, const LatentShape& s)
+    : q_low(stream.device(), DType::f32, s.rows, std::max<int64_t>(s.config.q_rank, 1)),
+      q(stream.device(), DType::f32, s.rows, s.heads * (s.config.nope_dim + s.config.rope_dim)),
+      kv(stream.device(), DType::f32, s.rows, s.config.kv_rank + s.config.rope_dim),
+      narrow(stream.device(), DType::f32, s.heads * s.rows,
+             std::max(s.config.nope_dim, s.config.value_dim)),
+      wide(stream.device(), DType::f32, s.heads * s.rows, s.config.kv_rank),
+      mixed(stream.device(), DType::f32, s.rows, s.heads * s.config.value_dim),
+      offsets(size_t(s.heads) + 1),
+      activations(stream, s.heads * s.rows, std::max(s.config.nope_dim, s.config.kv_rank), s.mode) {
+}
+
 Workspace::Workspace(Stream& stream, Group tp, Group dp, const WorkspaceShape& s)
     : h(stream.device(), stream.activations(), s.rows, s.hidden),
       sum(sum_buffer(stream, tp, s)),
@@ -42,7 +54,7 @@ Workspace::Workspace(Stream& stream, Group tp, Group dp, const WorkspaceShape& s
       mixed(stream.device(), stream.activations(), s.rows, s.q),
       gate_up(stream.device(), stream.activations(), s.rows, 2 * s.ffn),
       ffn(stream.device(), stream.activations(), s.rows, s.ffn),
-      linear(stream, tp, s.rows, std::max({s.hidden, s.q, s.ffn}), s.mode,
+      linear(stream, tp, s.rows, std::max({s.hidden, s.q, s.ffn, s.latent.config.q_rank}), s.mode,
              tp.ordered() ? s.pieces * s.rows * s.hidden : 0) {
   if (s.experts.experts > 0) experts = std::make_unique<ExpertWorkspace>(stream, tp, dp, s.experts);
 }

@@ -8,6 +8,7 @@
 
 #include "base/buffer.h"
 #include "base/tensor.h"
+#include "model/config.h"
 #include "parallel/experts.h"
 #include "parallel/linear.h"
 
@@ -69,6 +70,28 @@ struct ExpertWorkspace {
   RowBuffer gate;           // f32 [tokens, 1]
 };
 
+// Of latent attention, for this rank's heads.
+struct LatentShape {
+  int64_t rows = 0, hidden = 0;
+  int64_t heads = 0;
+  LatentConfig config;  // kv_rank 0: none
+  ActivationMode mode = ActivationMode::int8;
+};
+
+// All f32: latent attention is computed on the CPU alone.
+struct LatentWorkspace {
+  LatentWorkspace(Stream& stream, const LatentShape& s);
+
+  RowBuffer q_low;               // [tokens, q_rank]
+  RowBuffer q;                   // [tokens, heads * (nope + rope)]
+  RowBuffer kv;                  // [tokens, kv_rank + rope]
+  RowBuffer narrow;              // [heads * tokens, nope or value]
+  RowBuffer wide;                // [heads * tokens, kv_rank]
+  RowBuffer mixed;               // [tokens, heads * value]
+  std::vector<int32_t> offsets;  // [heads + 1]: rows of each head
+  Activations activations;       // of one head
+};
+
 // Widths are those of this rank's shard.
 struct WorkspaceShape {
   int64_t rows = 0;
@@ -78,7 +101,9 @@ struct WorkspaceShape {
   int64_t ffn = 0;     // of the widest layer, or shared expert
   int64_t pieces = 1;  // most partial sums of a row-parallel product
   ActivationMode mode = ActivationMode::int8;
-  ExpertShape experts;  // none: experts == 0
+  ExpertShape experts;       // none: experts == 0
+  LatentShape latent;        // none: kv_rank == 0
+  int64_t square_units = 0;  // most attention units of a rank, where rows of heads are normed
 };
 
 struct Workspace {
@@ -94,6 +119,8 @@ struct Workspace {
   RowBuffer ffn;      // [tokens, ffn]
   LinearScratch linear;
   std::unique_ptr<ExpertWorkspace> experts;  // null where the stage has none
+  std::unique_ptr<LatentWorkspace> latent;   // likewise
+  Buffer squares;                            // f32 [pieces + 1][2 tokens]: of queries and of keys
 };
 
 }  // namespace cohort

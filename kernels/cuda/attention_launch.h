@@ -19,7 +19,7 @@ cudaError_t attend_f16(const AttentionLaunch& launch, bool f8);
 cudaError_t attend_bf16(const AttentionLaunch& launch, bool f8);
 
 enum class Element : int { f32, f16, bf16, f8 };
-// Any type of activations, any type of cache, any head up to kMaxHeadDim, in f32.
+// Any type of activations, any type of cache, any head up to kMaxGpuHeadDim, in f32.
 cudaError_t attend_plain(const AttentionLaunch& launch, Element activations, Element cache);
 
 // After one of them: results of what was cut, and the queue of items for the next launch.

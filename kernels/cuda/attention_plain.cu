@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = kSplitKeys;
 constexpr int kBlocks = 8;                        // of a multiprocessor
-constexpr int kOwnDims = kMaxHeadDim / kThreads;  // of a thread, kThreads apart
+constexpr int kOwnDims = kMaxGpuHeadDim / kThreads;  // of a thread, kThreads apart
 
 GPU_FN float load_element(Element type, const void* p, int64_t i) {
   if (type == Element::f16) return gpu::to_float(static_cast<const __half*>(p)[i]);
@@ -26,7 +26,7 @@ GPU_FN void store_element(Element type, void* p, int64_t i, float x) {
 }
 
 struct Shared {
-  float query[kMaxHeadDim], weight[kSplitKeys], tree[kSplitKeys];
+  float query[kMaxGpuHeadDim], weight[kSplitKeys], tree[kSplitKeys];
 };
 
 // The same for all threads: all values meet in a tree, whose shape is always the same.

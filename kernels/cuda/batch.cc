@@ -140,7 +140,7 @@ void check_entries(const BatchLimits& limits, std::span<const AttentionEntry> en
 
 BatchArrays::BatchArrays(const KvGeometry& geometry, const BatchLimits& limits)
     : geometry_(geometry), limits_(limits) {
-  COHORT_CHECK_LE(geometry.dim, kMaxHeadDim);
+  COHORT_CHECK_LE(geometry.dim, kMaxGpuHeadDim);
   COHORT_CHECK(geometry.kv_heads == 0 || geometry.heads % geometry.kv_heads == 0);
 }
 

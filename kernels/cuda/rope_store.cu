@@ -208,7 +208,7 @@ cudaError_t launch_kernel(const Call& call) {
   const KvGeometry& g = call.kv.geometry;
   unsigned lanes = 1;
   while (lanes < kMaxLanes && int(lanes) * 2 * kN < g.dim) lanes *= 2;
-  static_assert(kMaxLanes * kUnits * 2 * kN >= kMaxHeadDim);
+  static_assert(kMaxLanes * kUnits * 2 * kN >= kMaxGpuHeadDim);
   const unsigned all = unsigned(g.heads + 2 * g.kv_heads);
   const bool norm = call.norm.q_weight != nullptr;
   return gpu::launch(
