@@ -19,6 +19,7 @@ RankGroup::RankGroup(Rank& rank, ControlHub* hub, EndProcess end_process)
     : rank_(rank),
       hub_(hub),
       plans_(rank.limits().in_flight),
+      merge_(rank.limits()),
       watchdog_(rank.step_timeout(),
                 {.progress = [&rank] { return rank.progress(); },
                  .report =
@@ -52,6 +53,7 @@ Status RankGroup::submit(const StepPlan& plan) {
     if (unanswered_ >= limits().in_flight)
       return internal_error(concat(unanswered_, " plans are unanswered already"));
     unanswered_++;
+    merge_.expect(plan);
     rows_ = std::max(rows_, plan.rows());
   }
   if (hub_ != nullptr) {
@@ -73,8 +75,10 @@ Result<StepResult> RankGroup::next_result() {
   const bool came =
       changed_.wait_for(lock, patience, [&] { return !results_.empty() || !failure_.ok(); });
   if (!came) {
+    const Status late =
+        deadline_exceeded(concat("no result came within ", seconds(patience), " s", missing()));
     lock.unlock();
-    fail(deadline_exceeded(concat("no result came within ", seconds(patience), " s")));
+    fail(late);
     return failure();
   }
   if (results_.empty()) return failure_;
@@ -100,7 +104,7 @@ void RankGroup::run_steps() {
     auto next = loop.next();
     if (!next.ok()) return fail(next.status());
     if (next->ended) return;
-    if (next->result) deliver(std::move(*next->result));
+    if (next->result) deliver(rank_.rank(), std::move(*next->result));
   }
 }
 
@@ -125,15 +129,25 @@ void RankGroup::take(const Frame& frame) {
                                       int(frame.type), ", which it should not")));
   Result<StepResult> result = decode_step_result(frame.payload);
   if (!result.ok()) return fail(result.status().annotate(concat("rank ", frame.rank)));
-  deliver(std::move(*result));
+  deliver(frame.rank, std::move(*result));
 }
 
-void RankGroup::deliver(StepResult result) {
+void RankGroup::deliver(int rank, StepResult result) {
+  Status added;
   {
     const std::lock_guard lock(mutex_);
-    results_.push_back(std::move(result));
+    added = merge_.add(rank_.mesh().coordinates(rank).dp, std::move(result));
+    while (auto whole = merge_.take()) results_.push_back(std::move(*whole));
   }
+  if (!added.ok()) return fail(added.annotate(concat("rank ", rank)));
   changed_.notify_all();
+}
+
+std::string RankGroup::missing() const {
+  std::string text;
+  for (const int dp : merge_.missing())
+    text += concat(text.empty() ? " from rank " : ", rank ", rank_.mesh().sampler(dp));
+  return text;
 }
 
 // Any thread. The first failure is the one that is told; what follows from it is only logged.

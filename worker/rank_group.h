@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The leader's view of its ranks: takes plans, gives results. A plan goes to every rank as the same
-// bytes; rank 0, in this process, executes it on a thread of its own.
+// bytes; rank 0, in this process, executes it on a thread of its own. A step has its result once
+// the samplers of all dp groups have answered.
 //
 // Threads: submit, next_result and has_result by the batch loop's thread (any one thread);
 // three threads inside: rank 0's steps, the reader of the hub, the watchdog of rank 0.
@@ -16,6 +17,7 @@
 #include "worker/plan_queue.h"
 #include "worker/rank.h"
 #include "worker/rank_loop.h"
+#include "worker/result_merge.h"
 #include "worker/step_plan.h"
 #include "worker/watchdog.h"
 
@@ -43,7 +45,8 @@ class RankGroup : public StepExecutor {
   void run_steps();
   void read_hub();
   void take(const Frame& frame);
-  void deliver(StepResult result);
+  void deliver(int rank, StepResult result);  // a sampler's answer
+  std::string missing() const;                // who has yet to answer; mutex_ is held
   void fail(const Status& why);
 
   Rank& rank_;
@@ -52,7 +55,8 @@ class RankGroup : public StepExecutor {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<StepResult> results_;  // guarded by mutex_, as all below; at most in_flight
+  ResultMerge merge_;               // guarded by mutex_, as all below
+  std::deque<StepResult> results_;  // of all groups; at most in_flight
   int unanswered_ = 0;
   int64_t rows_ = 0;  // of the largest plan so far
   Status failure_;

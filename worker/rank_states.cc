@@ -39,6 +39,7 @@ RankStates::RankStates(std::vector<RankState> ranks, const Rank& rank, const Con
     const Coordinates at = rank.mesh().coordinates(state.rank);
     state.tp = at.tp;
     state.pp = at.pp;
+    state.dp = at.dp;
   }
 }
 

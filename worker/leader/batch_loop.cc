@@ -78,13 +78,19 @@ void BatchLoop::admit(std::vector<Command> commands) {
 }
 
 Status BatchLoop::submit_plans() {
-  while (auto plan = scheduler_.plan(row_budget())) {
+  const auto completing = [this](StepPlan& plan) { complete(plan); };
+  while (auto plan = scheduler_.plan(row_budget(), completing)) {
     if (options_.recorder) COHORT_RETURN_IF_ERROR(options_.recorder->add(*plan));
     COHORT_RETURN_IF_ERROR(executor_.submit(*plan));
-    rows_in_flight_.push_back(plan->rows());
+    rows_in_flight_.push_back(most_rows(*plan, executor_.limits()));
     checked_idle_ = false;
   }
   return Status::ok_status();
+}
+
+void BatchLoop::complete(StepPlan& plan) const {
+  plan.micro_batches = options_.split(plan);
+  plan.copies = options_.copies();
 }
 
 Status BatchLoop::take_result() {
@@ -101,7 +107,7 @@ void BatchLoop::publish() {
   for (SequenceEvent& event : scheduler_.take_events()) events.push_back(std::move(event));
   {
     const std::lock_guard lock(mutex_);
-    load_ = {scheduler_.load(), times_.step_seconds(), times_.token_seconds(), submits_};
+    load_ = report();
   }
   if (!events.empty()) sink_.publish(std::move(events));
 }
@@ -123,6 +129,13 @@ Status BatchLoop::stuck() const {
 int32_t BatchLoop::row_budget() const {
   const int32_t most = executor_.limits().max_rows, decodes = scheduler_.decodes();
   return decodes == 0 ? most : times_.tokens_within(options_.prefill_slowdown, decodes, most);
+}
+
+LoadReport BatchLoop::report() const {
+  return {.scheduler = scheduler_.load(),
+          .step_seconds = times_.step_seconds(),
+          .token_seconds = times_.token_seconds() / executor_.limits().dp,
+          .submits = submits_};
 }
 
 LoadReport BatchLoop::load() const {

@@ -31,10 +31,17 @@ class EventSink {
 
 struct LoadReport {
   SchedulerLoad scheduler;
-  double step_seconds = 0, token_seconds = 0;  // StepTimeModel
-  uint64_t submits = 0;                        // that the numbers above count, or that ended
+  // StepTimeModel, for tokens that are spread evenly over the dp groups.
+  double step_seconds = 0, token_seconds = 0;
+  uint64_t submits = 0;  // that the numbers above count, or that ended
   friend bool operator==(const LoadReport&, const LoadReport&) = default;
 };
+
+// In how many micro-batches a plan is best computed, 1 or 2. Asked once per plan, which has its
+// entries, by the loop's thread; what comes out changes no result.
+using SplitPolicy = std::function<int(const StepPlan&)>;
+// Copies of experts for the next plan, each told once. Asked by the loop's thread.
+using CopySource = std::function<std::vector<ExpertCopy>()>;
 
 struct BatchLoopOptions {
   uint64_t epoch = 0;
@@ -45,6 +52,8 @@ struct BatchLoopOptions {
   // Asked while idle, when no result could tell that the ranks are lost.
   std::function<Status()> health = [] { return Status::ok_status(); };
   Duration health_interval = std::chrono::milliseconds(200);
+  SplitPolicy split = [](const StepPlan&) { return 1; };
+  CopySource copies = [] { return std::vector<ExpertCopy>(); };
   std::unique_ptr<PlanRecorder> recorder;  // may be null
 };
 
@@ -70,11 +79,13 @@ class BatchLoop {
   Status run();
   void admit(std::vector<Command> commands);
   Status submit_plans();
+  void complete(StepPlan& plan) const;
   Status take_result();
   void publish();
   Status rest();
   Status stuck() const;
   int32_t row_budget() const;
+  LoadReport report() const;
 
   StepExecutor& executor_;
   EventSink& sink_;
@@ -83,7 +94,7 @@ class BatchLoop {
 
   Scheduler scheduler_;  // this and below: the loop's thread
   StepTimeModel times_;
-  std::deque<int64_t> rows_in_flight_;
+  std::deque<int64_t> rows_in_flight_;  // of the largest dp group, plan by plan
   uint64_t submits_ = 0;
   std::vector<SequenceEvent> refused_;  // and cancelled: ends that the scheduler does not report
   bool checked_idle_ = true;

@@ -23,7 +23,7 @@ struct RankState {
   int rank = 0;
   std::string host;
   int pid = 0;
-  int tp = 0, pp = 0;
+  int tp = 0, pp = 0, dp = 0;
   std::string device;  // "cpu avx2, 1 thread"
   std::chrono::milliseconds last_progress{0};
   std::string where;

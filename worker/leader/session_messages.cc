@@ -36,6 +36,7 @@ replica::v1::RankInfo to_wire(const RankState& rank) {
   info.set_pid(rank.pid);
   info.set_tp(rank.tp);
   info.set_pp(rank.pp);
+  info.set_dp(rank.dp);
   info.set_device(rank.device);
   info.set_last_progress_ms(rank.last_progress.count());
   info.set_where(rank.where);
@@ -51,10 +52,12 @@ replica::v1::Hello to_wire(const ReplicaDescription& description) {
   hello.mutable_layout()->set_tp(description.tp);
   hello.mutable_layout()->set_pp(description.pp);
   for (const int share : description.shares) hello.mutable_layout()->add_shares(share);
-  hello.set_max_context(description.limits.max_context);
-  hello.set_max_batch(description.limits.max_slots);
-  hello.set_max_rows(description.limits.max_rows);
-  hello.set_kv_blocks(description.limits.blocks);
+  const StepLimits& limits = description.limits;
+  hello.mutable_layout()->set_dp(limits.dp);
+  hello.set_max_context(limits.max_context);
+  hello.set_max_batch(all_slots(limits));
+  hello.set_max_rows(limits.dp * limits.max_rows);
+  hello.set_kv_blocks(int64_t{limits.dp} * limits.blocks);
   return hello;
 }
 
@@ -70,6 +73,14 @@ replica::v1::Load to_wire(const LoadReport& report) {
   load.set_token_seconds(report.token_seconds);
   load.set_preemptions(report.scheduler.preemptions);
   load.set_steps(report.scheduler.steps);
+  if (report.scheduler.groups.size() == 1) return load;
+  for (const GroupLoad& part : report.scheduler.groups) {
+    auto* group = load.add_groups();
+    group->set_running(part.running);
+    group->set_blocks_total(part.blocks.total);
+    group->set_blocks_free(part.blocks.free);
+    group->set_blocks_cached(part.blocks.parked);
+  }
   return load;
 }
 
