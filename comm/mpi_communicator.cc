@@ -10,6 +10,9 @@ namespace cohort {
 namespace {
 
 constexpr int64_t kChunkBytes = 256 << 10;
+constexpr int64_t kNoticeBytes = 1000;
+constexpr Duration kNoticeTime = std::chrono::milliseconds(1);
+constexpr int kPatientLooks = 200;  // some ten microseconds: messages come sooner than notices
 
 static_assert(sizeof(MessageHeader) <= MpiCommunicator::kHeaderBytes &&
               sizeof(RoundTag) <= MpiCommunicator::kHeaderBytes);
@@ -28,6 +31,7 @@ MpiCommunicator::MpiCommunicator(GroupInfo info, std::shared_ptr<MpiTransport> t
       transport_(std::move(transport)),
       round_tag_(first_tag),
       message_tag_(first_tag + 1),
+      notice_tag_(first_tag + 2),
       buffers_(std::make_unique<Buffers>()),
       held_sent_(size_t(size())) {
   const size_t bytes = size_t(kHeaderBytes + kChunkBytes);
@@ -64,7 +68,59 @@ const std::byte* MpiCommunicator::incoming(int peer) const {
   return buffers_->in[size_t(peer)].data() + kHeaderBytes;
 }
 
-void MpiCommunicator::give_up(const Status&) { transport_->set_failed(); }
+// Peers that wait for this rank look for the text now and then.
+void MpiCommunicator::give_up(const Status& why) {
+  transport_->set_failed();
+  if (told_.exchange(true)) return;
+  struct Notice {
+    std::string text;
+    std::vector<MPI_Request> requests;
+  };
+  auto notice = std::make_unique<Notice>();
+  notice->text = why.to_string().substr(0, kNoticeBytes);
+  for (int r = 0; r < size(); r++) {
+    if (r == rank()) continue;
+    notice->requests.push_back(MPI_REQUEST_NULL);
+    MPI_Isend(notice->text.data(), int(notice->text.size()), MPI_BYTE,
+              info().world_ranks[size_t(r)], notice_tag_, transport_->comm(),
+              &notice->requests.back());
+  }
+  const Status sent = poll_until(
+      [&]() -> Result<bool> {
+        int done = 0;
+        COHORT_RETURN_IF_ERROR(
+            mpi_status(MPI_Testall(int(notice->requests.size()), notice->requests.data(), &done,
+                                   MPI_STATUSES_IGNORE),
+                       "MPI_Testall"));
+        return done != 0;
+      },
+      kNoticeTime);
+  if (!sent.ok()) (void)notice.release();  // the library may still read it
+}
+
+// A text of a peer that has given up.
+Status MpiCommunicator::check_notice(int peer) const {
+  int found = 0;
+  MPI_Message message;
+  MPI_Status probed;
+  COHORT_RETURN_IF_ERROR(mpi_status(MPI_Improbe(info().world_ranks[size_t(peer)], notice_tag_,
+                                                transport_->comm(), &found, &message, &probed),
+                                    "MPI_Improbe"));
+  if (!found) return {};
+  std::string text(size_t(kNoticeBytes), '\0');
+  COHORT_RETURN_IF_ERROR(mpi_status(
+      MPI_Mrecv(text.data(), int(text.size()), MPI_BYTE, &message, &probed), "MPI_Mrecv"));
+  text.resize(size_t(received_bytes(probed)));
+  return unavailable(concat(info().peer(peer), " gave up: ", text));
+}
+
+// For a wait that has looked `looks` times: what ends it early.
+Status MpiCommunicator::look_around(int& looks, std::span<const int> peers) const {
+  if (aborted()) return abort_status();
+  if (looks++ < kPatientLooks) return {};
+  for (int peer : peers) COHORT_RETURN_IF_ERROR(check_notice(peer));
+  return {};
+}
 
 Status MpiCommunicator::start_send(const std::byte* message, int64_t bytes, int peer, int tag) {
   requests_.push_back(MPI_REQUEST_NULL);
@@ -87,13 +143,14 @@ Status MpiCommunicator::start_receive(std::byte* message, int peer, int tag) {
 
 Status MpiCommunicator::finish(const char* verb) {
   statuses_.resize(requests_.size());
+  int looks = 0;
   const Status status = poll_until(
       [&]() -> Result<bool> {
         int done = 0;
         COHORT_RETURN_IF_ERROR(mpi_status(
             MPI_Testall(int(requests_.size()), requests_.data(), &done, statuses_.data()),
             "MPI_Testall"));
-        if (!done && aborted()) return abort_status();
+        if (!done) COHORT_RETURN_IF_ERROR(look_around(looks, request_peer_));
         return done != 0;
       },
       timeout());
@@ -121,12 +178,12 @@ Status MpiCommunicator::timed_out(const char* verb) {
 Status MpiCommunicator::exchange(const RoundTag& tag, std::span<const Part> to,
                                  std::span<const Part> from) {
   for (int r = 0; r < size(); r++)
-    if (r != rank())
+    if (r != rank() && from[size_t(r)].bytes != Part::kNone)
       COHORT_RETURN_IF_ERROR(start_receive(buffers_->in[size_t(r)].data(), r, round_tag_));
   std::memcpy(buffers_->out.data(), &tag, sizeof tag);
   for (int r = 0; r < size(); r++) {
-    if (r == rank()) continue;
     const Part& part = to[size_t(r)];
+    if (r == rank() || part.bytes == Part::kNone) continue;
     const std::byte* message = buffers_->out.data();
     if (part.offset != 0) {
       Buffer& own = buffers_->to[size_t(r)];
@@ -145,7 +202,7 @@ Status MpiCommunicator::exchange(const RoundTag& tag, std::span<const Part> to,
 Status MpiCommunicator::check_round(const RoundTag& tag, std::span<const Part> from) {
   size_t next = 0;
   for (int r = 0; r < size(); r++) {
-    if (r == rank()) continue;
+    if (r == rank() || from[size_t(r)].bytes == Part::kNone) continue;
     const int64_t bytes = received_bytes(statuses_[next++]);
     RoundTag theirs;
     std::memcpy(&theirs, buffers_->in[size_t(r)].data(), sizeof theirs);
@@ -163,12 +220,13 @@ Status MpiCommunicator::send_held(const std::byte* data, int64_t bytes, int peer
   std::vector<Held>& messages = buffers_->held[size_t(peer)];
   if (messages.empty()) messages.resize(kHeldMessages);
   Held& held = messages[held_sent_[size_t(peer)]++ % kHeldMessages];
+  int looks = 0;
   const Status free = poll_until(
       [&]() -> Result<bool> {
         int done = 0;
         COHORT_RETURN_IF_ERROR(
             mpi_status(MPI_Test(&held.request, &done, MPI_STATUS_IGNORE), "MPI_Test"));
-        if (!done && aborted()) return abort_status();
+        if (!done) COHORT_RETURN_IF_ERROR(look_around(looks, {&peer, 1}));
         return done != 0;
       },
       timeout());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator over MPI messages between the members, with two tags of its own: one for rounds,
-// one for send and recv. Each message is a header and a bounded chunk.
+// A communicator over MPI messages between the members, with tags of its own: for rounds, for send
+// and recv, and for the text of a rank that gives up. Each message is a header and a bounded chunk.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace cohort {
 
 class MpiCommunicator : public RoundCommunicator {
  public:
-  static constexpr int kTags = 2;
+  static constexpr int kTags = 3;
   static constexpr int64_t kHeaderBytes = 64;  // keeps chunks aligned
 
   MpiCommunicator(GroupInfo info, std::shared_ptr<MpiTransport> transport, int first_tag);
@@ -48,11 +49,14 @@ class MpiCommunicator : public RoundCommunicator {
   Status start_receive(std::byte* message, int peer, int tag);
   // Until all that was started is done. The statuses of receives are in statuses_.
   Status finish(const char* verb);
+  Status check_notice(int peer) const;
+  Status look_around(int& looks, std::span<const int> peers) const;
   Status timed_out(const char* verb);
   Status check_round(const RoundTag& tag, std::span<const Part> from);
 
   const std::shared_ptr<MpiTransport> transport_;
-  const int round_tag_, message_tag_;
+  const int round_tag_, message_tag_, notice_tag_;
+  std::atomic<bool> told_{false};
   std::unique_ptr<Buffers> buffers_;
   std::vector<MPI_Request> requests_;  // receives of a round first
   std::vector<MPI_Status> statuses_;

@@ -11,9 +11,13 @@
 namespace cohort {
 namespace {
 
+// A peer usually comes within a few microseconds: spin. Then leave the core to others now and then.
+// A wait that takes longer sleeps for an eighth of the time that it has taken, so that it hardly
+// takes longer for that and leaves the core to whoever computes.
 constexpr Duration kSpin = std::chrono::microseconds(4);
-constexpr Duration kYield = std::chrono::milliseconds(1);
-constexpr Duration kSleep = std::chrono::microseconds(30);
+constexpr Duration kYield = std::chrono::microseconds(50);
+constexpr Duration kShortestSleep = std::chrono::microseconds(5);
+constexpr Duration kLongestSleep = std::chrono::microseconds(100);
 constexpr Duration kAnswerGrace = std::chrono::seconds(2);
 constexpr int kMaxTextBytes = 16 << 20;
 
@@ -59,7 +63,7 @@ Status poll_until(FunctionRef<Result<bool>()> done, Duration timeout) {
     else if (waited < kYield)
       std::this_thread::yield();
     else
-      std::this_thread::sleep_for(kSleep);
+      std::this_thread::sleep_for(std::clamp(waited / 8, kShortestSleep, kLongestSleep));
   }
 }
 

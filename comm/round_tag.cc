@@ -6,6 +6,10 @@
 namespace cohort {
 namespace {
 
+// FNV-1a over 64-bit values.
+uint64_t mix(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x100000001b3ull; }
+constexpr uint64_t kHashStart = 0xcbf29ce484222325ull;
+
 std::string place_of(const Mark& mark, PlaceText text) {
   if (text != nullptr) return text(mark.place);
   return mark.place == 0 ? "" : concat("place ", mark.place);
@@ -63,6 +67,18 @@ std::string describe(const MessageHeader& header, PlaceText text) {
   if (header.mark.step != 0) said += concat(" in step ", header.mark.step);
   const std::string place = place_of(header.mark, text);
   return place.empty() ? said : said + " (" + place + ")";
+}
+
+uint64_t hash_of(const TreePlan& plan) {
+  uint64_t hash = mix(kHashStart, uint64_t(plan.units()));
+  for (int r = 0; r < plan.ranks(); r++) hash = mix(hash, uint64_t(plan.first_piece(r)));
+  return hash;
+}
+
+uint64_t hash_of(std::span<const int64_t> sizes) {
+  uint64_t hash = kHashStart;
+  for (int64_t size : sizes) hash = mix(hash, uint64_t(size));
+  return hash;
 }
 
 RoundTag CollectiveCounter::next(const Mark& mark, Verb verb, int64_t bytes, uint64_t detail) {

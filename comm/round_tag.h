@@ -4,6 +4,7 @@
 // memory and in messages.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <type_traits>
 
@@ -42,6 +43,10 @@ struct MessageHeader {
 static_assert(std::is_trivially_copyable_v<MessageHeader>);
 // "300 bytes in step 41 (send, layer 3)", and "from byte 65536" where a message has been cut short.
 std::string describe(const MessageHeader& header, PlaceText text);
+
+// What a tag's detail holds.
+uint64_t hash_of(const TreePlan& plan);
+uint64_t hash_of(std::span<const int64_t> sizes);
 
 // Numbers the collectives of a group, anew in each step.
 class CollectiveCounter {

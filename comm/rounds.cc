@@ -16,10 +16,6 @@ constexpr int64_t kDirectBytes = 64 << 10;
 constexpr int64_t kFloat = sizeof(float);
 constexpr int64_t kLineFloats = 16;
 
-// FNV-1a over 64-bit values.
-uint64_t mix(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x100000001b3ull; }
-constexpr uint64_t kHashStart = 0xcbf29ce484222325ull;
-
 int64_t most_pieces(const TreePlan& plan) {
   size_t most = 1;
   for (int r = 0; r < plan.ranks(); r++) most = std::max(most, plan.pieces(r).size());
@@ -61,7 +57,9 @@ RoundCommunicator::RoundCommunicator(GroupInfo info, int64_t chunk_bytes)
       chunk_bytes_(chunk_bytes),
       seen_(info_.world_ranks.size()),
       to_(info_.world_ranks.size()),
-      from_(info_.world_ranks.size()) {
+      from_(info_.world_ranks.size()),
+      outgoing_runs_(info_.world_ranks.size()),
+      incoming_runs_(info_.world_ranks.size()) {
   COHORT_CHECK_EQ(chunk_bytes % 64, 0);
   COHORT_CHECK_EQ(info_.hosts.size(), info_.world_ranks.size());
 }
@@ -79,8 +77,12 @@ Status RoundCommunicator::run(FunctionRef<Status()> verb) {
 }
 
 RoundTag RoundCommunicator::next_tag(Verb verb, int64_t bytes, uint64_t detail) {
-  return counter_.next(mark(), verb, bytes, detail);
+  if (!outer_) return counter_.next(mark(), verb, bytes, detail);
+  outer_->part++;
+  return *outer_;
 }
+
+void RoundCommunicator::run_within(const RoundTag& outer) { outer_ = outer; }
 
 Status RoundCommunicator::check_tag(int peer, const RoundTag& mine, const RoundTag& theirs) {
   seen_[size_t(peer)] = theirs;
@@ -157,9 +159,7 @@ Status RoundCommunicator::all_reduce(const TreePlan& plan, float* pieces, float*
   COHORT_CHECK_GE(count, 0);
   return run([&]() -> Status {
     const int64_t total = plan.total_pieces();
-    uint64_t detail = mix(kHashStart, uint64_t(plan.units()));
-    for (int r = 0; r < size(); r++) detail = mix(detail, uint64_t(plan.first_piece(r)));
-    const RoundTag tag = next_tag(Verb::all_reduce, total * count * kFloat, detail);
+    const RoundTag tag = next_tag(Verb::all_reduce, total * count * kFloat, hash_of(plan));
     reduction_ = {&plan, pieces, out, count};
     // Bytes read from peers: T (n-1)/n in one round, (T/n + 1) (n-1)/n in two.
     const bool sliced = tag.bytes > kDirectBytes && total * (size() - 1) > size();
@@ -242,14 +242,12 @@ Status RoundCommunicator::all_gather(const void* in, void* out, std::span<const 
   COHORT_CHECK_EQ(int(bytes.size()), size());
   return run([&]() -> Status {
     int64_t total = 0, most = 0, own_offset = 0;
-    uint64_t detail = kHashStart;
     for (int r = 0; r < size(); r++) {
       if (r == rank()) own_offset = total;
       total += bytes[size_t(r)];
       most = std::max(most, bytes[size_t(r)]);
-      detail = mix(detail, uint64_t(bytes[size_t(r)]));
     }
-    const RoundTag tag = next_tag(Verb::all_gather, total, detail);
+    const RoundTag tag = next_tag(Verb::all_gather, total, hash_of(bytes));
     const auto part = [&](int r, int64_t at) {
       return std::clamp<int64_t>(bytes[size_t(r)] - at, 0, chunk_bytes_);
     };

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +26,17 @@ struct Part {
   // Neither side has a word for the other in this round.
   static constexpr int64_t kNone = -2;
   int64_t offset = 0, bytes = 0;
+};
+
+// What one rank sends to another, and what it receives. bytes may be Part::kNone, on both sides of
+// a pair: they do not take part.
+struct OutgoingRun {
+  const std::byte* data = nullptr;
+  int64_t bytes = Part::kNone;
+};
+struct IncomingRun {
+  std::byte* data = nullptr;
+  int64_t bytes = Part::kNone;
 };
 
 // Who is in a group; index: group rank.
@@ -58,6 +70,13 @@ class RoundCommunicator : public Communicator {
   Status send(const void* data, int64_t bytes, int peer) final;
   Status recv(void* data, int64_t bytes, int peer) final;
   Status barrier() final;
+
+  // all_to_all with each peer's bytes where they are; this rank's own runs are ignored.
+  Status exchange_runs(std::span<const OutgoingRun> to, std::span<const IncomingRun> from);
+  // The verbs that come are parts of a collective of a larger group: they carry its tag. All
+  // members must say so alike, before each of its collectives.
+  void run_within(const RoundTag& outer);
+
   Traffic traffic() const final;
   bool shares_host(int peer) const final {
     return info_.hosts[size_t(peer)] == info_.hosts[size_t(rank())];
@@ -105,18 +124,12 @@ class RoundCommunicator : public Communicator {
   Status reduce_sliced(const RoundTag& tag, int64_t begin, int64_t count);
   int64_t slice_begin(int64_t count, int rank) const;
 
-  // Arguments of the all_to_all that runs; most_to: the most bytes for one peer.
-  struct PairExchange {
-    const std::byte* in;
-    std::byte* out;
-    std::span<const int64_t> to, from;
-    int64_t most_to = 0;
-  };
   int64_t place_bytes() const;
   int64_t place_of(int owner, int peer) const;
-  Status exchange_places(const RoundTag& tag, const PairExchange& pairs, int64_t at);
-  Status check_pair(const RoundTag& tag, const PairExchange& pairs, int peer) const;
-  Status run_all_to_all(const RoundTag& tag, const PairExchange& pairs);
+  Status exchange_places(const RoundTag& tag, int64_t at);
+  Status check_pair(const RoundTag& tag, int peer) const;
+  Status take_places(const RoundTag& tag, int64_t at, int64_t& most);
+  Status run_all_to_all(const RoundTag& tag);
 
   // Arguments of the all_reduce that runs.
   struct Reduction {
@@ -129,12 +142,15 @@ class RoundCommunicator : public Communicator {
   const GroupInfo info_;
   const int64_t chunk_bytes_;
   CollectiveCounter counter_;
+  std::optional<RoundTag> outer_;
   std::vector<RoundTag> seen_;  // the latest of each peer
   Status failure_;              // the first one; the group is unusable after it
   Reduction reduction_;
   TreeSum tree_sum_;
   std::vector<Part> to_, from_;
   std::vector<const float*> sources_;
+  std::vector<OutgoingRun> outgoing_runs_;
+  std::vector<IncomingRun> incoming_runs_;
   std::atomic<int64_t> sent_within_{0}, received_within_{0}, sent_between_{0}, received_between_{0};
 
   std::atomic<bool> aborted_{false};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Everybody to everybody, as rounds. A chunk is cut into one equal place per peer; a place holds a
 // PairHeader and the next bytes for that peer. A rank knows its own sizes alone, so the headers
-// also tell how many rounds the longest of all takes, and both ends of a pair check both sizes.
+// also tell how many bytes the longest run of all has, and both ends of a pair check both sizes.
 #include <algorithm>
 #include <cstring>
 
@@ -21,6 +21,12 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, size_t(bytes));
 }
 
+// A pair whose runs are both through has no more words, after the first.
+bool has_words(const OutgoingRun& to, const IncomingRun& from, int64_t at) {
+  if (to.bytes == Part::kNone) return false;
+  return at == 0 || at < std::max(to.bytes, from.bytes);
+}
+
 }  // namespace
 
 // Bytes of a chunk for each peer.
@@ -33,27 +39,31 @@ int64_t RoundCommunicator::place_of(int owner, int peer) const {
   return place_bytes() * (peer < owner ? peer : peer - 1);
 }
 
-// Starts a round with bytes [at, at + place) for every peer, and ends it.
-Status RoundCommunicator::exchange_places(const RoundTag& tag, const PairExchange& pairs,
-                                          int64_t at) {
+// Runs a round with bytes [at, at + place) for every peer.
+Status RoundCommunicator::exchange_places(const RoundTag& tag, int64_t at) {
   const int64_t payload = place_bytes() - kHeader;
   std::byte* const chunk = outgoing();
-  int64_t offset = at;
-  for (int r = 0; r < size(); offset += pairs.to[size_t(r)], r++) {
-    if (r == rank()) continue;
-    const PairHeader header{pairs.to[size_t(r)], pairs.from[size_t(r)], pairs.most_to};
-    const int64_t n = std::clamp<int64_t>(pairs.to[size_t(r)] - at, 0, payload);
+  int64_t most = 0;
+  for (const OutgoingRun& run : outgoing_runs_) most = std::max(most, run.bytes);
+  for (int r = 0; r < size(); r++) {
+    const OutgoingRun& to = outgoing_runs_[size_t(r)];
+    const IncomingRun& from = incoming_runs_[size_t(r)];
+    to_[size_t(r)] = from_[size_t(r)] = {0, Part::kNone};
+    if (r == rank() || !has_words(to, from, at)) continue;
+    const PairHeader header{to.bytes, from.bytes, most};
+    const int64_t n = std::clamp<int64_t>(to.bytes - at, 0, payload);
     std::byte* const place = chunk + place_of(rank(), r);
     std::memcpy(place, &header, sizeof header);
-    copy_bytes(place + kHeader, pairs.in + offset, n);
+    copy_bytes(place + kHeader, to.data + at, n);
     to_[size_t(r)] = {place_of(rank(), r), kHeader + n};
     from_[size_t(r)] = {place_of(r, rank()), Part::kToldInside};
+    // round() counts what goes with its header, and nothing of what comes.
+    count(r, -kHeader, std::clamp<int64_t>(from.bytes - at, 0, payload));
   }
   return round(tag);
 }
 
-Status RoundCommunicator::check_pair(const RoundTag& tag, const PairExchange& pairs,
-                                     int peer) const {
+Status RoundCommunicator::check_pair(const RoundTag& tag, int peer) const {
   PairHeader theirs;
   std::memcpy(&theirs, incoming(peer), sizeof theirs);
   const auto differ = [&](int from, int64_t sent, int to, int64_t expected) {
@@ -61,32 +71,51 @@ Status RoundCommunicator::check_pair(const RoundTag& tag, const PairExchange& pa
                                  " sends ", sent, " bytes to ", info().peer(to), ", which expects ",
                                  expected, ", in ", describe(tag, place_text())));
   };
-  const int64_t to = pairs.to[size_t(peer)], from = pairs.from[size_t(peer)];
+  const int64_t to = outgoing_runs_[size_t(peer)].bytes;
+  const int64_t from = incoming_runs_[size_t(peer)].bytes;
   if (theirs.to_peer != from) return differ(peer, theirs.to_peer, rank(), from);
   if (theirs.from_peer != to) return differ(rank(), to, peer, theirs.from_peer);
   return {};
 }
 
-Status RoundCommunicator::run_all_to_all(const RoundTag& tag, const PairExchange& pairs) {
+// Of the round that has run. most: the longest run that this rank has heard of.
+Status RoundCommunicator::take_places(const RoundTag& tag, int64_t at, int64_t& most) {
   const int64_t payload = place_bytes() - kHeader;
+  for (int r = 0; r < size(); r++) {
+    if (from_[size_t(r)].bytes != Part::kToldInside) continue;
+    COHORT_RETURN_IF_ERROR(check_pair(tag, r));
+    PairHeader theirs;
+    std::memcpy(&theirs, incoming(r), sizeof theirs);
+    most = std::max(most, theirs.most);
+    const IncomingRun& run = incoming_runs_[size_t(r)];
+    copy_bytes(run.data + at, incoming(r) + kHeader,
+               std::clamp<int64_t>(run.bytes - at, 0, payload));
+  }
+  return {};
+}
+
+Status RoundCommunicator::run_all_to_all(const RoundTag& tag) {
+  const int64_t payload = place_bytes() - kHeader;
+  COHORT_CHECK_GT(payload, 0);
   int64_t most = 0, at = 0;
+  for (const OutgoingRun& run : outgoing_runs_) most = std::max(most, run.bytes);
   do {
-    COHORT_RETURN_IF_ERROR(exchange_places(tag, pairs, at));
-    int64_t offset = at;
-    for (int r = 0; r < size(); offset += pairs.from[size_t(r)], r++) {
-      if (r == rank()) continue;
-      if (at == 0) {
-        COHORT_RETURN_IF_ERROR(check_pair(tag, pairs, r));
-        PairHeader theirs;
-        std::memcpy(&theirs, incoming(r), sizeof theirs);
-        most = std::max({most, theirs.most, pairs.most_to});
-      }
-      copy_bytes(pairs.out + offset, incoming(r) + kHeader,
-                 std::clamp<int64_t>(pairs.from[size_t(r)] - at, 0, payload));
-    }
+    COHORT_RETURN_IF_ERROR(exchange_places(tag, at));
+    COHORT_RETURN_IF_ERROR(take_places(tag, at, most));
     at += payload;
   } while (at < most);
   return {};
+}
+
+Status RoundCommunicator::exchange_runs(std::span<const OutgoingRun> to,
+                                        std::span<const IncomingRun> from) {
+  COHORT_CHECK_EQ(int(to.size()), size());
+  COHORT_CHECK_EQ(int(from.size()), size());
+  std::copy(to.begin(), to.end(), outgoing_runs_.begin());
+  std::copy(from.begin(), from.end(), incoming_runs_.begin());
+  outgoing_runs_[size_t(rank())] = {};
+  incoming_runs_[size_t(rank())] = {};
+  return run([&] { return run_all_to_all(next_tag(Verb::all_to_all, 0, 0)); });
 }
 
 Status RoundCommunicator::all_to_all(const void* in, std::span<const int64_t> to, void* out,
@@ -94,18 +123,17 @@ Status RoundCommunicator::all_to_all(const void* in, std::span<const int64_t> to
   COHORT_CHECK_EQ(int(to.size()), size());
   COHORT_CHECK_EQ(int(from.size()), size());
   COHORT_CHECK_EQ(to[size_t(rank())], from[size_t(rank())]);
-  COHORT_CHECK_GT(place_bytes(), kHeader);
-  return run([&]() -> Status {
-    PairExchange pairs{static_cast<const std::byte*>(in), static_cast<std::byte*>(out), to, from};
-    int64_t in_offset = 0, out_offset = 0;
-    for (int r = 0; r < size(); r++) {
-      if (r < rank()) in_offset += to[size_t(r)], out_offset += from[size_t(r)];
-      if (r != rank()) pairs.most_to = std::max(pairs.most_to, to[size_t(r)]);
-    }
-    const Status status = run_all_to_all(next_tag(Verb::all_to_all, 0, 0), pairs);
-    copy_bytes(pairs.out + out_offset, pairs.in + in_offset, to[size_t(rank())]);
-    return status;
-  });
+  const auto* source = static_cast<const std::byte*>(in);
+  auto* target = static_cast<std::byte*>(out);
+  for (int r = 0; r < size(); r++) {
+    if (r == rank()) copy_bytes(target, source, to[size_t(r)]);
+    const bool peer = r != rank();
+    outgoing_runs_[size_t(r)] = peer ? OutgoingRun{source, to[size_t(r)]} : OutgoingRun{};
+    incoming_runs_[size_t(r)] = peer ? IncomingRun{target, from[size_t(r)]} : IncomingRun{};
+    source += to[size_t(r)];
+    target += from[size_t(r)];
+  }
+  return run([&] { return run_all_to_all(next_tag(Verb::all_to_all, 0, 0)); });
 }
 
 }  // namespace cohort

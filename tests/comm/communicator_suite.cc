@@ -307,6 +307,21 @@ void abort_wakes_whoever_waits(World& world) {
   meet(world);
 }
 
+void a_rank_that_gives_up_says_why(World& world) {
+  if (world.size() < 2) return;
+  auto comm = whole_group(world);
+  EXPECT_TRUE(comm->barrier().ok());
+  if (world.rank() == world.size() - 1) {
+    comm->abort(cancelled("watchdog: no progress in layer 3"));
+  } else {
+    const Status status = comm->barrier();
+    EXPECT_EQ(status.code(), Code::kUnavailable) << status.to_string();
+    EXPECT_THAT(status.message(), HasSubstr(concat("rank ", world.size() - 1, " on host")));
+    EXPECT_THAT(status.message(), HasSubstr("no progress in layer 3"));
+  }
+  meet(world);
+}
+
 constexpr CommunicatorCheck kChecks[] = {
     {"EveryVerbOfManySizes", every_verb_of_many_sizes},
     {"AllReduceHasTheBitsOfTheTree", all_reduce_has_the_bits_of_the_tree},
@@ -326,6 +341,7 @@ constexpr CommunicatorCheck kChecks[] = {
     {"E21NumbersStartAnewInAStep", mismatch::numbers_start_anew_in_a_step},
     {"E03ARankThatStaysBehind", mismatch::a_rank_that_stays_behind},
     {"E03ATimeoutNamesWhoDidNotCome", E03_a_timeout_names_who_did_not_come},
+    {"ARankThatGivesUpSaysWhy", a_rank_that_gives_up_says_why},
     {"AbortWakesWhoeverWaits", abort_wakes_whoever_waits},
 };
 

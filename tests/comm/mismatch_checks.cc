@@ -112,7 +112,7 @@ void all_to_all_sizes(World& world) {
   if (world.rank() == 1) from[0] = 200;
   const Status status = comm->all_to_all(in.data(), to, out.data(), from);
   if (world.rank() < 2) {
-    EXPECT_EQ(status.code(), Code::kInternal) << status.to_string();
+    EXPECT_THAT(status.code(), AnyOf(Code::kInternal, Code::kUnavailable)) << status.to_string();
     EXPECT_THAT(status.message(), HasSubstr("rank 0 on host"));
     EXPECT_THAT(status.message(), HasSubstr("sends 300 bytes to rank 1 on host"));
     EXPECT_THAT(status.message(), HasSubstr("which expects 200, in all_to_all 1 of step 41"));
