@@ -62,6 +62,8 @@ class Rank {
   // Ends every collective that waits now or later on this rank.
   void abort(const Status& why);
   Progress progress() const;
+  // Where the time of its steps went. Any thread.
+  const StepTimesBoard& times() const { return runner_->times(); }
 
  private:
   friend class RankLoader;
