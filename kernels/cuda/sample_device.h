@@ -2,7 +2,7 @@
 // The sampler's arithmetic on a GPU: docs/arithmetic.md section 6, to the bit. Products and sums
 // are spelt out, for nvcc would fuse them.
 #pragma once
-#include "kernels/cpu/exp2.h"
+#include "kernels/cuda/exp2_device.h"
 #include "kernels/cuda/portable.h"
 #include "kernels/cuda/sample_args.h"
 
@@ -13,20 +13,6 @@ namespace cohort::cuda {
 constexpr int kTileThreads = kTile / kWeightBlock * 4;
 constexpr uint32_t kInfinityBits = 0x7f800000, kMarked = 0xff800001;
 constexpr float kNegativeInfinity = -__builtin_huge_valf();
-
-GPU_FN float exp2_of(float x) {
-  constexpr float c0 = kExpPoly[0], c1 = kExpPoly[1], c2 = kExpPoly[2], c3 = kExpPoly[3];
-  constexpr float c4 = kExpPoly[4], c5 = kExpPoly[5], c6 = kExpPoly[6];
-  const float shifted = __fadd_rn(x, kExpShift), f = __fsub_rn(x, __fsub_rn(shifted, kExpShift));
-  float y = __fmaf_rn(c0, f, c1);
-  y = __fmaf_rn(y, f, c2);
-  y = __fmaf_rn(y, f, c3);
-  y = __fmaf_rn(y, f, c4);
-  y = __fmaf_rn(y, f, c5);
-  y = __fmaf_rn(y, f, c6);
-  const float power = __uint_as_float(__float_as_uint(shifted) << 23);
-  return x < kExpLowest ? 0 : __fmul_rn(y, power);
-}
 
 // How tokens of a row are weighed.
 struct Weighing {

@@ -11,17 +11,13 @@
 #include "base/check.h"
 #include "base/device_cuda.h"
 #include "kernels/cuda/portable.h"
+#include "kernels/cuda/sum_stack.h"
 
 namespace cohort::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kBatch = 8;  // rows that a thread has in flight
-
-template <int kWide>
-struct alignas(4 * kWide) Elements {
-  float v[kWide];
-};
 
 template <int kWide>
 GPU_FN Elements<kWide> load(const float* p) {
@@ -38,25 +34,6 @@ GPU_FN void store(float* p, const Elements<kWide>& x) {
   else
     *p = x.v[0];
 }
-
-// All indices are known to the compiler, so that it stays in registers: top[0] is the newest.
-template <int kDepth, int kWide>
-struct Stack {
-  Elements<kWide> top[kDepth];
-
-  GPU_FN void push(const Elements<kWide>& x) {
-#pragma unroll
-    for (int d = kDepth - 1; d > 0; d--) top[d] = top[d - 1];
-    top[0] = x;
-  }
-  // The older one is the left operand, as in TreeAdd.
-  GPU_FN void merge() {
-#pragma unroll
-    for (int i = 0; i < kWide; i++) top[0].v[i] = top[1].v[i] + top[0].v[i];
-#pragma unroll
-    for (int d = 1; d + 1 < kDepth; d++) top[d] = top[d + 1];
-  }
-};
 
 // merges(row): how often to merge after that row. rows points at the thread's elements.
 template <int kDepth, int kWide, class Merges>
