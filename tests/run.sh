@@ -5,8 +5,8 @@
 #   tests/run.sh                      everything: format, clang-tidy, cpu, cpu-asan, cpu-tsan, fuzz, and
 #                                     where the CUDA toolkit is: cuda, cuda-emulation, -asan, -race
 #   tests/run.sh --preset cpu-asan    one preset
-#   tests/run.sh --label fast         only tests with that label (fast, cluster, reference, threads, fuzz,
-#                                     cuda)
+#   tests/run.sh --label fast         only tests with that label (fast, cluster, hosts, reference, threads,
+#                                     fuzz, cuda)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -90,10 +90,14 @@ run_tests() {
   local log="build/$1.ctest.log" status=0
   ctest --preset "$1" ${label:+-L "^$label\$"} 2>&1 | tee "$log" || status=$?
   results+=("$1: $(grep -E '^[0-9]+% tests passed' "$log" || echo 'ctest ran no tests')")
-  # Everything that tests need was installed or fetched above: here nothing has a reason to skip.
+  # Everything that tests need was installed or fetched above: here nothing has a reason to skip but
+  # tests of several hosts, for which a kernel may allow no namespaces.
   if grep -F '***Skipped' "$log"; then
-    echo "tests were skipped, see above" >&2
-    status=1
+    if grep -F '***Skipped' "$log" | grep -qv ' hosts_'; then
+      echo "tests were skipped, see above" >&2
+      status=1
+    fi
+    results+=("$1: SKIPPED: $(grep -F '***Skipped' "$log" | grep -o ' hosts_[a-z]*' | xargs), this kernel allows no network namespaces")
   fi
   return "$status"
 }

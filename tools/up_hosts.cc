@@ -37,10 +37,11 @@ Result<KnownHosts> look_up(const std::vector<HostList>& lists) {
 // This machine's address for the others, which is also that of rank 0 if it runs here. A name such
 // as this machine's own is not asked: it often resolves to a loopback address.
 Result<Interface> own_interface(const UpOptions& options, const std::string& other) {
-  if (!options.network.empty()) return find_interface(options.network);
-  COHORT_ASSIGN_OR_RETURN(Interface towards, interface_towards(other));
+  COHORT_ASSIGN_OR_RETURN(Interface towards, options.network.empty()
+                                                 ? interface_towards(other)
+                                                 : find_interface(options.network));
   if (!towards.loopback) return towards;
-  return failed_precondition("--hosts: packets to " + other + " leave through " + towards.name +
+  return failed_precondition("--hosts: the way to " + other + " leads through " + towards.name +
                              " (" + towards.address +
                              "), which reaches no other host; choose an interface with --network");
 }
@@ -74,7 +75,13 @@ Result<ReplicaHosts> plan_replica(const UpOptions& options, const HostList& list
   if (replica.hosts.size() == 1) return replica;
   const KnownHost& first = known.at(replica.hosts[0].name);
   replica.rank_host = first.here ? own.address : first.address;
-  if (!options.rank_host.empty()) replica.rank_host = options.rank_host;
+  if (options.rank_host.empty()) return replica;
+  COHORT_ASSIGN_OR_RETURN(const std::string address, resolve_host(options.rank_host));
+  if (address.starts_with("127."))
+    return failed_precondition("--rank-host " + options.rank_host + " resolves to " + address +
+                               ", which other hosts cannot reach; give --rank-host an address of " +
+                               replica.hosts[0].name + " that they can");
+  replica.rank_host = options.rank_host;
   return replica;
 }
 

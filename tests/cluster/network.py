@@ -215,7 +215,8 @@ def run_command(arguments):
     network = Network(options.hosts, options.rate, latency=options.latency, burst=options.burst)
     network.hosts[0].join()
     try:
-        done = subprocess.run(options.command, env=dict(os.environ, **network.environment()), check=False)
+        done = subprocess.run(options.command, env=dict(os.environ, **network.environment()), check=False,
+                              preexec_fn=die_with_parent)
     finally:
         network.close()
     return done.returncode if done.returncode >= 0 else 128 - done.returncode
