@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <set>
+
 #include "event_collector.h"
 #include "fake_executor.h"
 
@@ -49,6 +51,31 @@ TEST(BatchLoop, RunsRequestsOfManyThreadsToTheirEnds) {
   EXPECT_EQ(load.scheduler.running + load.scheduler.waiting, 0);
 }
 
+TEST(BatchLoop, PlansAreCutAndCopyExpertsAsTheOptionsSay) {
+  StepLimits limits = kLimits;
+  limits.dp = 2;
+  FakeExecutor fake(limits);  // it checks the checksum
+  EventCollector events;
+  std::atomic<bool> told = false;
+  const std::vector<ExpertCopy> copies = {{.layer = 3, .expert = 8, .dp = 1, .add = true}};
+  BatchLoopOptions options;
+  options.split = [](const StepPlan& plan) { return plan.rows() > 8 ? 2 : 1; };
+  options.copies = [&] { return told.exchange(true) ? std::vector<ExpertCopy>() : copies; };
+  BatchLoop loop(fake, events, std::move(options));
+  for (uint64_t id = 1; id <= 4; ++id) ASSERT_TRUE(loop.submit(request(id, 20, 8)).ok());
+  loop.start();
+  ASSERT_TRUE(events.wait_for_ends(4, 20s));
+  loop.stop();
+  EXPECT_TRUE(loop.wait().ok());
+  std::set<int32_t> cuts;
+  for (const StepPlan& plan : fake.plans()) {
+    EXPECT_EQ(plan.micro_batches, plan.rows() > 8 ? 2 : 1);
+    EXPECT_EQ(plan.copies, plan.step == 1 ? copies : std::vector<ExpertCopy>());
+    cuts.insert(plan.micro_batches);
+  }
+  EXPECT_EQ(cuts, (std::set<int32_t>{1, 2}));
+}
+
 TEST(BatchLoop, RefusalsAndCancelsAreEvents) {
   FakeExecutor fake(kLimits);
   EventCollector events;
@@ -74,7 +101,7 @@ TEST(BatchLoop, TheInboxIsBounded) {
   EXPECT_EQ(loop.submit(request(3, 5, 5)).code(), Code::kResourceExhausted);
   EXPECT_TRUE(loop.cancel({1, 1}).ok()) << "a cancel always has room";
   loop.stop();
-  EXPECT_EQ(loop.submit(request(4, 5, 5)).code(), Code::kCancelled);
+  EXPECT_EQ(loop.submit(request(4, 5, 5)).code(), Code::kUnavailable);
 }
 
 class BrokenExecutor : public FakeExecutor {
