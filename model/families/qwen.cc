@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Qwen2 and Qwen3, dense and with experts. Version 2 has biases on queries, keys and values, and
 // its experts stand beside a gated shared one; version 3 norms every head of queries and keys.
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "model/families/common.h"
 
@@ -52,9 +54,10 @@ const std::vector<TensorRule>& tensors() {
 
 // --- GGUF ---
 
-// llama.cpp has no setting for whether weights are divided by their sum: it is a matter of the
-// architecture. Every layer of such a file has experts.
-Status read_gguf_mixture(const Settings& settings, const Kind& kind, ModelConfig& config) {
+// Files have no setting for whether weights are divided by their sum (it is a matter of the
+// architecture) nor for which layers have experts: those that have a router.
+Status read_gguf_mixture(const GgufFile& file, const Settings& settings, const Kind& kind,
+                         ModelConfig& config) {
   ExpertsConfig& experts = config.experts;
   COHORT_RETURN_IF_ERROR(read_gguf_experts(settings, config));
   experts.normalise = kind.third;
@@ -65,7 +68,11 @@ Status read_gguf_mixture(const Settings& settings, const Kind& kind, ModelConfig
     COHORT_RETURN_IF_ERROR(read_count_if_there(settings, "expert_shared_feed_forward_length", 1,
                                                kMostFfn, experts.shared_ffn));
   }
-  place_experts([](int64_t) { return true; }, config);
+  std::set<std::string_view> names;
+  for (const GgufTensor& tensor : file.tensors()) names.insert(tensor.name);
+  place_experts(
+      [&](int64_t layer) { return names.contains(concat("blk.", layer, ".ffn_gate_inp.weight")); },
+      config);
   return {};
 }
 
@@ -76,7 +83,7 @@ Result<ModelConfig> from_gguf(const GgufFile& file) {
   COHORT_RETURN_IF_ERROR(refuse_other_value_width(*settings, config));
   config.qkv_bias = !kind.third;
   if (kind.third) config.query_key_norm = QueryKeyNorm::heads;
-  if (kind.experts) COHORT_RETURN_IF_ERROR(read_gguf_mixture(*settings, kind, config));
+  if (kind.experts) COHORT_RETURN_IF_ERROR(read_gguf_mixture(file, *settings, kind, config));
   COHORT_RETURN_IF_ERROR(read_gguf_rope(*settings, file, RopePairing::halves, config));
   return config;
 }

@@ -12,7 +12,7 @@
 #include "base/sha256.h"
 #include "model/checkpoint.h"
 #include "model/json_file.h"
-#include "tests/model/reference_llama.h"
+#include "tests/model/reference_decoder.h"
 
 namespace cohort {
 namespace {

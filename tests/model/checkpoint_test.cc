@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "model/json_file.h"
-#include "tests/model/reference_llama.h"
+#include "tests/model/reference_decoder.h"
 
 namespace cohort {
 namespace {
@@ -78,7 +78,9 @@ TEST_P(TinyModel, CountsTheBytesThatWereRead) {
 
 INSTANTIATE_TEST_SUITE_P(All, TinyModel,
                          testing::Values("llama2", "llama3", "smollm2", "tinyllama", "mistral",
-                                         "llama3_bf16"),
+                                         "llama3_bf16", "mixtral", "qwen2", "qwen3", "qwen2_moe",
+                                         "qwen3_moe", "olmoe", "deepseek_v2", "deepseek_v2_lite",
+                                         "deepseek_v3"),
                          [](const auto& test) { return std::string(test.param); });
 
 TEST(Checkpoint, TheGgufOfAModelMeansTheSame) {

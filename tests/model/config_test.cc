@@ -57,6 +57,66 @@ TEST(RopeFrequencies, EqualTransformersForLinearScaling) {
                                                                         {30, 4.4456985e-05}});
 }
 
+// Expected: inv_freq of transformers 5.24.0 for Qwen3 with its documented setting for long texts.
+TEST(RopeFrequencies, EqualTransformersForYarn) {
+  expect_frequencies(
+      {.dims = 128, .theta = 1e6, .yarn = RopeConfig::Yarn{.factor = 4, .original_context = 32768}},
+      {{0, 1.0},
+       {1, 0.80584222},
+       {10, 0.1154782},
+       {20, 0.013335215},
+       {23, 0.006978306},
+       {24, 0.0053753215},
+       {25, 0.0041317381},
+       {28, 0.0018482766},
+       {32, 0.00060294115},
+       {36, 0.00017984115},
+       {39, 6.4903943e-05},
+       {40, 4.4456985e-05},
+       {41, 3.5825316e-05},
+       {50, 5.1338125e-06},
+       {63, 3.1023444e-07}});
+}
+
+// Expected: the same for DeepSeek-V2's settings.
+TEST(RopeFrequencies, EqualTransformersForYarnOfFewDimensions) {
+  expect_frequencies({.dims = 64,
+                      .theta = 10000,
+                      .yarn = RopeConfig::Yarn{.factor = 40, .original_context = 4096}},
+                     {{0, 1.0},
+                      {1, 0.7498942},
+                      {9, 0.074989416},
+                      {10, 0.056234129},
+                      {11, 0.039006926},
+                      {12, 0.026879361},
+                      {15, 0.0083345091},
+                      {20, 0.00079056941},
+                      {22, 0.00017782794},
+                      {23, 3.3338034e-05},
+                      {24, 2.4999999e-05},
+                      {31, 3.3338035e-06}});
+}
+
+// Expected: the same, with bounds of the ramp that are no whole dimensions.
+TEST(RopeFrequencies, EqualTransformersForYarnWithoutTruncation) {
+  expect_frequencies({.dims = 64,
+                      .theta = 10000,
+                      .yarn = RopeConfig::Yarn{.factor = 40,
+                                               .original_context = 4096,
+                                               .beta_fast = 30,
+                                               .beta_slow = 2,
+                                               .truncate = false}},
+                     {{0, 1.0},
+                      {9, 0.074989416},
+                      {10, 0.056234129},
+                      {11, 0.040843252},
+                      {15, 0.007388209},
+                      {20, 0.00011353099},
+                      {21, 5.9284346e-05},
+                      {22, 4.4456985e-05},
+                      {31, 3.3338035e-06}});
+}
+
 TEST(RopeFrequencies, AreDividedByTheDivisors) {
   const std::vector<double> f =
       rope_frequencies({.dims = 4, .theta = 100, .frequency_divisors = {2, 8}});

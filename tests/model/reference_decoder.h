@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Llama in plain double-precision loops, from the published formulas: what a checkpoint means,
-// for comparison with expected logits. Slow, and independent of kernels/.
+// A decoder of any family in plain double-precision loops, from the published formulas: what a
+// checkpoint means, for comparison with expected logits. Slow, and independent of kernels/.
 #pragma once
 #include <span>
 #include <vector>
