@@ -184,18 +184,18 @@ ExchangeShape shape(int64_t hidden, int k, int64_t few_rows) {
 }
 
 // `steps` random layers through one exchange on every rank.
-void run_random_layers(int ranks, int k, int64_t few_rows, int steps) {
-  constexpr int64_t kHidden = 5;
+void run_random_layers(int ranks, int k, int64_t few_rows, int steps, int64_t hidden = 5,
+                       int threads = 1) {
   run_local_ranks(ranks, [&](World& world) {
     const auto communicator = dp_group(world);
-    Stream stream(1, Isa::portable);
+    Stream stream(threads, Isa::portable);
     const auto exchange =
-        make_expert_exchange(stream, Group(*communicator), shape(kHidden, k, few_rows));
+        make_expert_exchange(stream, Group(*communicator), shape(hidden, k, few_rows));
     Dice dice(unsigned(100 * ranks + k));
     std::vector<float> pieces;
     for (int step = 0; step < steps; step++) {
       SCOPED_TRACE(concat("step ", step, ", rank ", world.rank(), " of ", ranks, ", k ", k));
-      const Layer layer = random_layer(dice, ranks, kHidden, k);
+      const Layer layer = random_layer(dice, ranks, hidden, k);
       run(forward(stream, *exchange, layer, world.rank(), pieces));
       expect_same_bits(pieces, expected_pieces(stream, layer, world.rank()));
       if (::testing::Test::HasFailure()) return;
@@ -208,6 +208,10 @@ TEST(ExpertExchangeTest, AnySpreadGivesTheBitsOfOneRank) {
     for (const int k : {1, 2, 5})
       for (const int64_t few_rows : {kNever, int64_t{4}, kAlways})
         run_random_layers(ranks, k, few_rows, 60);
+}
+
+TEST(ExpertExchangeTest, WideRowsAreCopiedBySeveralThreads) {
+  for (const int64_t few_rows : {kNever, kAlways}) run_random_layers(2, 4, few_rows, 10, 4100, 3);
 }
 
 TEST(ExpertExchangeTest, TwoThousandStepsDoNotHang) { run_random_layers(4, 3, 5, 2000); }
