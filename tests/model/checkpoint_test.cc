@@ -95,6 +95,11 @@ TEST(Checkpoint, TheGgufOfAModelMeansTheSame) {
   EXPECT_EQ(gguf->find("layers.1.attention.k")->source_name, "blk.1.attn_k.weight");
 }
 
+TEST(Checkpoint, TheGgufOfAMixtralMeansTheSame) {
+  const std::string folder = kModels + "mixtral";
+  EXPECT_LT(worst_logit(folder, folder + "/mixtral.gguf"), kTolerance);
+}
+
 TEST(Checkpoint, ConfigsOfTheVariants) {
   const ModelConfig mistral = open(kModels + "mistral")->config();
   EXPECT_EQ(mistral.family, "llama");

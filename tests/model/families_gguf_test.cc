@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// The same models as GGUF files: tiny checkpoints are written again under GGUF's names, experts
+// stacked, and must come out as they went in.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "model/checkpoint.h"
+#include "tests/support/gguf_writer.h"
+
+namespace cohort {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+const std::string kModels = "tests/data/tiny_models/";
+
+std::unique_ptr<Checkpoint> open(const std::string& path) {
+  Result<std::unique_ptr<Checkpoint>> opened = Checkpoint::open(path);
+  EXPECT_TRUE(opened.ok()) << opened.status().to_string();
+  return opened.ok() ? *std::move(opened) : nullptr;
+}
+
+std::vector<std::byte> read_all(Checkpoint& checkpoint, const WeightInfo& weight) {
+  std::vector<std::byte> bytes(size_t(weight.bytes()));
+  const Status status = checkpoint.read(weight, 0, weight.rows, 0, weight.columns, bytes.data());
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  return bytes;
+}
+
+// Names of llama.cpp's tensors, without "blk.N.".
+const std::map<std::string, std::string> kParts = {
+    {"attention_norm", "attn_norm.weight"},
+    {"attention.q", "attn_q.weight"},
+    {"attention.k", "attn_k.weight"},
+    {"attention.v", "attn_v.weight"},
+    {"attention.o", "attn_output.weight"},
+    {"attention.q_bias", "attn_q.bias"},
+    {"attention.k_bias", "attn_k.bias"},
+    {"attention.v_bias", "attn_v.bias"},
+    {"attention.q_norm", "attn_q_norm.weight"},
+    {"attention.k_norm", "attn_k_norm.weight"},
+    {"attention.q_down", "attn_q_a.weight"},
+    {"attention.q_down_norm", "attn_q_a_norm.weight"},
+    {"attention.q_up", "attn_q_b.weight"},
+    {"attention.kv_down", "attn_kv_a_mqa.weight"},
+    {"attention.kv_down_norm", "attn_kv_a_norm.weight"},
+    {"attention.kv_up", "attn_kv_b.weight"},
+    {"feed_forward_norm", "ffn_norm.weight"},
+    {"feed_forward.gate", "ffn_gate.weight"},
+    {"feed_forward.up", "ffn_up.weight"},
+    {"feed_forward.down", "ffn_down.weight"},
+    {"router", "ffn_gate_inp.weight"},
+    {"router_bias", "exp_probs_b.bias"},
+    {"experts.gate", "ffn_gate_exps.weight"},
+    {"experts.up", "ffn_up_exps.weight"},
+    {"experts.down", "ffn_down_exps.weight"},
+    {"shared_expert.gate", "ffn_gate_shexp.weight"},
+    {"shared_expert.up", "ffn_up_shexp.weight"},
+    {"shared_expert.down", "ffn_down_shexp.weight"},
+    {"shared_gate", "ffn_gate_inp_shexp.weight"},
+};
+
+// Tensors of a file; experts of one kind are appended to each other in the order of their numbers.
+struct Stored {
+  DType type;
+  std::vector<int64_t> shape;
+  std::vector<std::byte> data;
+};
+using Tensors = std::map<std::string, Stored>;
+
+void add_layer_weight(const WeightInfo& weight, std::vector<std::byte> data, Tensors& tensors) {
+  const size_t number = std::string("layers.").size();
+  const size_t dot = weight.name.find('.', number);
+  std::string part = weight.name.substr(dot + 1);
+  const bool expert = part.starts_with("experts.");
+  if (expert) part = "experts." + part.substr(part.rfind('.') + 1);
+  const std::string name =
+      concat("blk.", weight.name.substr(number, dot - number), ".", kParts.at(part));
+  Stored& stored = tensors[name];
+  stored.type = weight.dtype;
+  if (expert)
+    stored.shape = {stored.shape.empty() ? 1 : stored.shape[0] + 1, weight.rows, weight.columns};
+  else if (weight.rows == 1)
+    stored.shape = {weight.columns};
+  else
+    stored.shape = {weight.rows, weight.columns};
+  stored.data.insert(stored.data.end(), data.begin(), data.end());
+}
+
+Tensors tensors_of(Checkpoint& checkpoint) {
+  const std::map<std::string, std::string> whole = {{"embedding", "token_embd.weight"},
+                                                    {"final_norm", "output_norm.weight"},
+                                                    {"head", "output.weight"}};
+  Tensors tensors;
+  for (const WeightInfo& weight : checkpoint.weights()) {
+    std::vector<std::byte> data = read_all(checkpoint, weight);
+    const auto found = whole.find(weight.name);
+    if (found == whole.end()) {
+      add_layer_weight(weight, std::move(data), tensors);
+      continue;
+    }
+    std::vector<int64_t> shape{weight.columns};
+    if (weight.rows != 1) shape.insert(shape.begin(), weight.rows);
+    tensors[found->second] = {weight.dtype, shape, std::move(data)};
+  }
+  return tensors;
+}
+
+class FamiliesGguf : public testing::Test {
+ protected:
+  using Edit = std::function<void(GgufWriter& writer, Tensors& tensors)>;
+
+  void SetUp() override {
+    std::string folder = fs::temp_directory_path() / "cohort-families-XXXXXX";
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    folder_ = folder;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  // The settings that every architecture has.
+  static void add_settings(const std::string& arch, const ModelConfig& c, GgufWriter& writer) {
+    const auto u32 = [&](const char* key, int64_t value) {
+      writer.add_u32(concat(arch, ".", key), uint32_t(value));
+    };
+    writer.add_string("general.architecture", arch);
+    u32("embedding_length", c.hidden);
+    u32("block_count", c.layers);
+    u32("attention.head_count", c.heads);
+    u32("attention.head_count_kv", c.kv_heads);
+    u32("attention.key_length", c.head_dim);
+    u32("attention.value_length", c.latent.value_dim != 0 ? c.latent.value_dim : c.head_dim);
+    u32("rope.dimension_count", c.rope.dims);
+    u32("feed_forward_length", c.ffn != 0 ? c.ffn : c.experts.ffn);
+    u32("context_length", c.context);
+    writer.add_f64(arch + ".attention.layer_norm_rms_epsilon", c.norm_eps);
+    writer.add_f64(arch + ".rope.freq_base", c.rope.theta);
+    if (c.experts.count != 0) {
+      u32("expert_count", c.experts.count);
+      u32("expert_used_count", c.experts.per_token);
+      u32("expert_feed_forward_length", c.experts.ffn);
+    }
+    if (c.rope.yarn) {
+      writer.add_string(arch + ".rope.scaling.type", "yarn");
+      writer.add_f64(arch + ".rope.scaling.factor", c.rope.yarn->factor);
+      u32("rope.scaling.original_context_length", c.rope.yarn->original_context);
+      writer.add_f64(arch + ".rope.scaling.yarn_beta_fast", c.rope.yarn->beta_fast);
+    }
+  }
+
+  static void add_deepseek(const ModelConfig& c, GgufWriter& w) {
+    const std::string arch = "deepseek2.";
+    w.add_u32(arch + "attention.kv_lora_rank", uint32_t(c.latent.kv_rank));
+    if (c.latent.q_rank != 0) w.add_u32(arch + "attention.q_lora_rank", uint32_t(c.latent.q_rank));
+    w.add_u32(arch + "leading_dense_block_count", uint32_t(c.experts.dense_layers.size()));
+    w.add_u32(arch + "expert_shared_count", uint32_t(c.experts.shared_ffn / c.experts.ffn));
+    w.add_f64(arch + "expert_weights_scale", c.experts.scale);
+    w.add_bool(arch + "expert_weights_norm", c.experts.normalise);
+    if (c.experts.score == ExpertsConfig::Score::sigmoid) w.add_u32(arch + "expert_gating_func", 2);
+    if (c.experts.groups > 1) {
+      w.add_u32(arch + "expert_group_count", uint32_t(c.experts.groups));
+      w.add_u32(arch + "expert_group_used_count", uint32_t(c.experts.groups_per_token));
+    }
+  }
+
+  Result<std::unique_ptr<Checkpoint>> rewrite(const std::string& arch, Checkpoint& from,
+                                              const Edit& edit) {
+    GgufWriter writer;
+    Tensors tensors = tensors_of(from);
+    add_settings(arch, from.config(), writer);
+    edit(writer, tensors);
+    for (const auto& [name, stored] : tensors)
+      writer.add_tensor(name, stored.type, stored.shape, stored.data);
+    const std::string path = (folder_ / "model.gguf").string();
+    writer.write(path);
+    return Checkpoint::open(path);
+  }
+
+  void expect_same(
+      const std::string& arch, const std::string& model, const Edit& edit,
+      const std::function<void(ModelConfig&)>& adjust = [](ModelConfig&) {}) {
+    const auto from = open(kModels + model);
+    const auto opened = rewrite(arch, *from, edit);
+    ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+    Checkpoint& to = **opened;
+    ModelConfig expected = from->config();
+    expected.name = "";
+    adjust(expected);
+    EXPECT_EQ(to.config(), expected);
+    ASSERT_EQ(to.weights().size(), from->weights().size());
+    for (const WeightInfo& weight : from->weights()) {
+      const WeightInfo* found = to.find(weight.name);
+      ASSERT_NE(found, nullptr) << weight.name;
+      EXPECT_EQ(found->rows, weight.rows) << weight.name;
+      EXPECT_EQ(found->columns, weight.columns) << weight.name;
+      EXPECT_EQ(read_all(to, *found), read_all(*from, weight)) << weight.name;
+    }
+    EXPECT_EQ(to.total_weight_bytes(), from->total_weight_bytes());
+  }
+
+  std::string error_of(const std::string& arch, const std::string& model, const Edit& edit) {
+    const auto opened = rewrite(arch, *open(kModels + model), edit);
+    return opened.ok() ? "no error" : opened.status().message();
+  }
+
+  fs::path folder_;
+};
+
+void nothing(GgufWriter&, Tensors&) {}
+
+TEST_F(FamiliesGguf, DenseQwen) {
+  expect_same("qwen2", "qwen2", nothing);
+  expect_same("qwen3", "qwen3", nothing);
+}
+
+TEST_F(FamiliesGguf, QwenWithExperts) {
+  expect_same("qwen2moe", "qwen2_moe", [](GgufWriter& w, Tensors&) {
+    w.add_u32("qwen2moe.expert_shared_feed_forward_length", 40);
+  });
+  expect_same("qwen3moe", "qwen3_moe", nothing);
+}
+
+TEST_F(FamiliesGguf, Olmoe) { expect_same("olmoe", "olmoe", nothing); }
+
+// No model that is published has magnitudes that differ, and a file can hold but one.
+TEST_F(FamiliesGguf, DeepSeekV2) {
+  const auto from = open(kModels + "deepseek_v2");
+  expect_same(
+      "deepseek2", "deepseek_v2",
+      [&](GgufWriter& w, Tensors&) {
+        add_deepseek(from->config(), w);
+        w.add_f64("deepseek2.rope.scaling.yarn_log_multiplier", 0.1 * 0.7);
+      },
+      [](ModelConfig& config) { config.rope.yarn->attention_factor = 1; });
+  const auto lite = open(kModels + "deepseek_v2_lite");
+  expect_same("deepseek2", "deepseek_v2_lite",
+              [&](GgufWriter& w, Tensors&) { add_deepseek(lite->config(), w); });
+}
+
+TEST_F(FamiliesGguf, DeepSeekV3) {
+  const auto from = open(kModels + "deepseek_v3");
+  expect_same(
+      "deepseek2", "deepseek_v3",
+      [&](GgufWriter& w, Tensors&) {
+        add_deepseek(from->config(), w);
+        w.add_f64("deepseek2.rope.scaling.yarn_log_multiplier", 0.1);
+      },
+      [](ModelConfig& config) { config.draft_layers = 0; });
+}
+
+// The committed file, which the gguf package wrote. Queries and keys are permuted in it.
+TEST_F(FamiliesGguf, Mixtral) {
+  const auto from = open(kModels + "mixtral"), to = open(kModels + "mixtral/mixtral.gguf");
+  EXPECT_EQ(to->config().experts, from->config().experts);
+  EXPECT_EQ(to->config().rope.pairing, RopePairing::neighbours);
+  EXPECT_EQ(to->weights().size(), from->weights().size());
+  int64_t compared = 0;
+  for (const WeightInfo& weight : from->weights()) {
+    if (weight.name.find("experts.") == std::string::npos) continue;
+    const WeightInfo* found = to->find(weight.name);
+    ASSERT_NE(found, nullptr) << weight.name;
+    EXPECT_EQ(read_all(*to, *found), read_all(*from, weight)) << weight.name;
+    compared++;
+  }
+  EXPECT_EQ(compared, 2 * 6 * 3);
+  EXPECT_EQ(to->find("layers.1.experts.5.up")->source_name, "blk.1.ffn_up_exps.weight");
+}
+
+TEST_F(FamiliesGguf, StacksThatDoNotFitAreNamed) {
+  const std::string up = "blk.1.ffn_up_exps.weight";
+  const auto with = [&](const std::function<void(Stored&)>& edit) {
+    return error_of("olmoe", "olmoe", [&](GgufWriter&, Tensors& tensors) { edit(tensors[up]); });
+  };
+  EXPECT_EQ(with([](Stored&) {}), "no error");
+  EXPECT_THAT(with([](Stored& s) {
+                s.shape[0] = 7;
+                s.data.resize(s.data.size() / 8 * 7);
+              }),
+              HasSubstr("'" + up +
+                        "' has shape [7, 24, 64]; by the model's settings it should "
+                        "have [8, 24, 64]"));
+  EXPECT_THAT(with([](Stored& s) { s.shape = {8 * 24, 64}; }), HasSubstr("shape [192, 64]"));
+  EXPECT_THAT(with([](Stored& s) { s.shape = {8, 64, 24}; }), HasSubstr("shape [8, 64, 24]"));
+  EXPECT_THAT(error_of("olmoe", "olmoe", [&](GgufWriter&, Tensors& t) { t.erase(up); }),
+              HasSubstr("'" + up + "' is missing"));
+  EXPECT_THAT(error_of("olmoe", "olmoe",
+                       [&](GgufWriter&, Tensors& t) {
+                         t["blk.0.ffn_gate.weight"] = t["blk.0.attn_q.weight"];
+                       }),
+              HasSubstr("'blk.0.ffn_gate.weight' is no part of a model of family 'olmoe'"));
+}
+
+TEST_F(FamiliesGguf, RefusesWhatItCannotCompute) {
+  const auto deepseek = [&](const char* key, uint32_t value) {
+    return error_of("deepseek2", "deepseek_v2_lite", [&](GgufWriter& w, Tensors&) {
+      if (std::string_view(key) != "kv") w.add_u32("deepseek2.attention.kv_lora_rank", 32);
+      w.add_u32("deepseek2.leading_dense_block_count", 1);
+      w.add_u32("deepseek2.expert_shared_count", 2);
+      w.add_u32(concat("deepseek2.", key), value);
+    });
+  };
+  EXPECT_EQ(deepseek("x", 1), "no error");
+  EXPECT_THAT(deepseek("attention.key_length_mla", 24), HasSubstr("attn_kv_b"));
+  EXPECT_THAT(deepseek("expert_gating_func", 3), HasSubstr("'expert_gating_func' is 3"));
+  EXPECT_THAT(deepseek("expert_group_count", 3), HasSubstr("8 experts in 3 groups"));
+  EXPECT_THAT(deepseek("kv", 1), HasSubstr("'attention.kv_lora_rank' is missing"));
+  EXPECT_THAT(error_of("olmoe", "olmoe",
+                       [](GgufWriter& w, Tensors&) { w.add_f32("olmoe.attention.clamp_kqv", 8); }),
+              HasSubstr("clamp_kqv"));
+  EXPECT_THAT(error_of("qwen2", "qwen2",
+                       [](GgufWriter& w, Tensors&) {
+                         w.add_f32("qwen2.rope.scaling.yarn_attn_factor", 2);
+                       }),
+              HasSubstr("yarn_attn_factor"));
+  EXPECT_THAT(error_of("qwen2moe", "qwen2_moe",
+                       [](GgufWriter& w, Tensors&) {
+                         w.add_u32("qwen2moe.expert_shared_feed_forward_length", 1u << 30);
+                       }),
+              HasSubstr("'expert_shared_feed_forward_length' is 1073741824"));
+}
+
+}  // namespace
+}  // namespace cohort
