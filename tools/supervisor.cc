@@ -66,8 +66,9 @@ void ReplicaSupervisor::check_watch(TimePoint now) {
 void ReplicaSupervisor::handle_exit(const Exit& exit, TimePoint now) {
   if (phase_ == ReplicaPhase::serving && now - serving_since_ > 60s) back_off_.succeeded();
   process_.reset();
-  std::string why = given_up_.ok() ? std::string() : given_up_.message();
-  if (watch_ && why.empty() && !stopping_) why = watch_->explanation();
+  std::string why = given_up_.message();
+  // What ended by itself may have ended its daemons: that explains nothing.
+  if (watch_ && exit.signal != SIGKILL) why = watch_->explanation();
   watch_.reset();
   if (stopping_) return;
   failure_ = name_ + " ended with " + exit.to_string() + (why.empty() ? "" : ": " + why);

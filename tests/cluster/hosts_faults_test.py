@@ -131,15 +131,16 @@ def check_cable_cut(network, cluster, undisturbed, replicas):
 def check_model_missing_there(network):
     """E05: a rank other than the leader that cannot start ends the whole job, and is named."""
     b = network.hosts[1]
-    model = os.path.join(network.scratch, "model.gguf")
-    with open(model, "wb") as f, open(network.model, "rb") as original:
-        f.write(original.read())
-    run(*b.prefix(), "mount", "--bind", "/dev/null", model)
+    model = os.path.abspath(os.path.join(os.path.dirname(__file__), "../data/tiny_models/llama3"))
+    run(*b.prefix(), "mount", "-t", "tmpfs", "tmpfs", model)
     start = time.monotonic()
-    done = subprocess.run([os.path.join(BIN, "cohort"), "up", "--tp", "2", "--model", model, *host_arguments(network, "a,b")],
-                          env=dict(os.environ, **network.environment()), capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1 and "ready" not in done.stdout, done
-    assert "model.gguf" in done.stderr and "rank 1" in done.stderr, done.stderr
+    done = subprocess.run([os.path.join(BIN, "cohort"), "up", "--tp", "2", "--model", model, "--threads", "1",
+                           "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *host_arguments(network, "a,b")],
+                          env=dict(os.environ, **network.environment()), capture_output=True, text=True, timeout=60,
+                          check=False)
+    assert done.returncode == 1 and done.stdout == "", done
+    assert "rank 1 cannot start" in done.stderr and model in done.stderr, done.stderr
+    run(*b.prefix(), "umount", model)
     print(f"E05: a rank that cannot load ends the job after {time.monotonic() - start:.1f} s", flush=True)
 
 
@@ -147,6 +148,7 @@ def main():
     network = Network(3)
     network.hosts[0].join()
     check_refusals(network)
+    check_model_missing_there(network)
     # Two replicas that share the first host.
     network.unplug(network.hosts[1])
     cluster = HostsCluster(network, "a,b/a,c", "--tp", 2, "--replicas", 2, *LIMITS)

@@ -66,8 +66,9 @@ class Namespace:
     """Namespaces that live as long as a sleeping process in them."""
 
     def __init__(self, kinds, script="", processes=False):
-        # A sleeper that ignores SIGCHLD reaps whatever is handed to it as process 1.
-        script = f"set -e\n{script}\necho ready\ntrap '' CHLD\nexec sleep infinity >&-"
+        # Process 1 must wait for whatever is handed to it.
+        sleep = "while :; do sleep 1000 & wait $!; done" if processes else "exec sleep infinity"
+        script = f"set -e\n{script}\necho ready\nexec >&-\n{sleep}"
         own = ["--pid", "--mount-proc", "--fork", "--kill-child=SIGKILL"] if processes else []
         self.kinds = kinds + (["pid"] if processes else [])
         self.process = subprocess.Popen(["unshare", *[f"--{kind}" for kind in kinds], *own, "sh", "-c", script],
