@@ -49,9 +49,7 @@ WorkspaceShape workspace_shape(const StageParts& parts, int most_pieces, ExpertS
           .experts = experts,
           .latent = {parts.limits.max_rows, parts.config.hidden, kv.heads, parts.config.latent,
                      parts.activations},
-          .square_units = parts.config.query_key_norm == QueryKeyNorm::rows
-                              ? parts.partition.attention[size_t(tp)].size()
-                              : 0};
+          .squares = parts.config.query_key_norm == QueryKeyNorm::rows};
 }
 
 // By dp rank: the experts of the ranks with this tp index.

@@ -57,6 +57,8 @@ Workspace::Workspace(Stream& stream, Group tp, Group dp, const WorkspaceShape& s
       linear(stream, tp, s.rows, std::max({s.hidden, s.q, s.ffn, s.latent.config.q_rank}), s.mode,
              tp.ordered() ? s.pieces * s.rows * s.hidden : 0) {
   if (s.experts.experts > 0) experts = std::make_unique<ExpertWorkspace>(stream, tp, dp, s.experts);
+  if (s.latent.config.kv_rank > 0) latent = std::make_unique<LatentWorkspace>(stream, s.latent);
+  if (s.squares) squares = Buffer(size_t((s.pieces + 1) * 2 * s.rows) * sizeof(float));
 }
 
 }  // namespace cohort

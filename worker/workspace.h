@@ -101,9 +101,9 @@ struct WorkspaceShape {
   int64_t ffn = 0;     // of the widest layer, or shared expert
   int64_t pieces = 1;  // most partial sums of a row-parallel product
   ActivationMode mode = ActivationMode::int8;
-  ExpertShape experts;       // none: experts == 0
-  LatentShape latent;        // none: kv_rank == 0
-  int64_t square_units = 0;  // most attention units of a rank, where rows of heads are normed
+  ExpertShape experts;   // none: experts == 0
+  LatentShape latent;    // none: kv_rank == 0
+  bool squares = false;  // rows of heads are normed
 };
 
 struct Workspace {
