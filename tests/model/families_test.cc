@@ -7,8 +7,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "model/checkpoint.h"
 #include "model/json_file.h"
 
 namespace cohort {
@@ -259,6 +262,73 @@ TEST(Families, UnknownArchitecturesListAllKnownOnes) {
                         "Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen2MoeForCausalLM, "
                         "Qwen3MoeForCausalLM, OlmoeForCausalLM, DeepseekV2ForCausalLM, "
                         "DeepseekV3ForCausalLM"));
+}
+
+// A copy of the tiny DeepSeek-V3 whose settings are then changed.
+class ChangedModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string folder = std::filesystem::temp_directory_path() / "cohort-families-XXXXXX";
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    folder_ = folder;
+    std::filesystem::copy("tests/data/tiny_models/deepseek_v3", folder_,
+                          std::filesystem::copy_options::recursive);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  json settings() { return *read_json_file(folder_ + "/config.json"); }
+  void set(const char* key, const json& value) {
+    json changed = settings();
+    changed[key] = value;
+    std::ofstream(folder_ + "/config.json") << changed;
+  }
+  std::unique_ptr<Checkpoint> open() {
+    Result<std::unique_ptr<Checkpoint>> opened = Checkpoint::open(folder_);
+    EXPECT_TRUE(opened.ok()) << opened.status().to_string();
+    return opened.ok() ? *std::move(opened) : nullptr;
+  }
+  std::string open_error() {
+    const auto opened = Checkpoint::open(folder_);
+    return opened.ok() ? "no error" : opened.status().message();
+  }
+
+  std::string folder_;
+};
+
+// The layer that guesses a second token ahead, which DeepSeek-V3's checkpoints hold at the end.
+TEST_F(ChangedModel, DraftLayersArePassedOver) {
+  set("num_hidden_layers", 2);
+  set("num_nextn_predict_layers", 0);
+  EXPECT_THAT(open_error(), HasSubstr("'model.layers.2."));
+  set("num_nextn_predict_layers", 1);
+  const auto checkpoint = open();
+  EXPECT_NE(checkpoint->find("layers.1.router"), nullptr);
+  EXPECT_EQ(checkpoint->find("layers.2.router"), nullptr);
+  set("num_hidden_layers", 1);
+  EXPECT_THAT(open_error(), HasSubstr("'model.layers.2."));
+}
+
+TEST_F(ChangedModel, FingerprintsTellChoicesOfExpertsApart) {
+  const std::string original = open()->fingerprint();
+  const auto changed = [&](const char* key, const json& value) {
+    const json before = (settings())[key];
+    set(key, value);
+    const std::string fingerprint = open()->fingerprint();
+    set(key, before);
+    return fingerprint != original;
+  };
+  EXPECT_TRUE(changed("routed_scaling_factor", 2.0));
+  EXPECT_TRUE(changed("num_experts_per_tok", 3));
+  EXPECT_TRUE(changed("topk_group", 3));
+  EXPECT_TRUE(changed("norm_topk_prob", false));
+  EXPECT_TRUE(changed("rope_interleave", false));
+  json rope = (settings())["rope_parameters"];
+  rope["attention_factor"] = 1.25;
+  EXPECT_TRUE(changed("rope_parameters", rope));
+  rope["attention_factor"] = nullptr;
+  rope["mscale"] = rope["mscale_all_dim"] = 0.5;
+  EXPECT_TRUE(changed("rope_parameters", rope));
+  EXPECT_FALSE(changed("_name_or_path", "another name"));
 }
 
 }  // namespace
