@@ -13,11 +13,15 @@ from prompts import GREEDY, PROMPTS, seeded
 # model (a name, or a folder of tests/data/tiny_models), hosts, arguments of `cohort up`
 LAYOUTS = [
     ("smollm2", "a,b", ["--tp", 2]),
-    ("smollm2", "a,b", ["--pp", 2]),
-    ("smollm2", "a,b", ["--tp", 2, "--pp", 2]),
-    ("smollm2", "a:1,b:2", ["--tp", 3]),
+    ("tiny_models/llama3", "a,b", ["--tp", 2]),
+    ("tiny_models/llama3", "a,b", ["--pp", 2]),
+    ("tiny_models/llama3", "a,b", ["--tp", 2, "--pp", 2]),
+    ("tiny_models/llama3", "a:1,b:2", ["--pp", 3]),
 ]
-CHOSEN = (0, 4, 7)  # of the prompts: plain, of another script, longer than one prefill chunk
+CONTEXT = 512
+# Plain, of another script, and longer than one prefill chunk of CHUNK.
+ASKED = (PROMPTS[0], PROMPTS[4], PROMPTS[7][:400])
+CHUNK = 64
 TOKENS = 24
 
 
@@ -26,8 +30,8 @@ def model_path(model):
 
 
 def ask_all(cluster):
-    jobs = [dict(GREEDY, max_tokens=TOKENS, prompt=PROMPTS[i]) for i in CHOSEN]
-    jobs += [dict(seeded(i), max_tokens=TOKENS, prompt=PROMPTS[i]) for i in CHOSEN]
+    jobs = [dict(GREEDY, max_tokens=TOKENS, prompt=prompt) for prompt in ASKED]
+    jobs += [dict(seeded(i), max_tokens=TOKENS, prompt=prompt) for i, prompt in enumerate(ASKED)]
     with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
         return list(pool.map(lambda job: cluster.complete(**job), jobs))
 
@@ -43,7 +47,7 @@ def main():
     network.hosts[0].join()
     baselines = {}
     for model, hosts, arguments in LAYOUTS:
-        more = ["--context", 1024]
+        more = ["--context", CONTEXT, "--chunk", CHUNK]
         if model not in baselines:
             with Cluster("--threads", 1, *more, model=model_path(model)) as cluster:
                 baselines[model] = ask_all(cluster)
