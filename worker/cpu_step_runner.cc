@@ -99,6 +99,7 @@ Status CpuStepRunner::launch(const StepPlan& plan) {
   const TimePoint started = std::chrono::steady_clock::now();
   COHORT_RETURN_IF_ERROR(slots_.apply(plan));
   COHORT_RETURN_IF_ERROR(stage_.change_experts(plan.copies));
+  COHORT_RETURN_IF_ERROR(stage_.change_experts(plan.copies));
   StepResult result{.step = plan.step, .slots = {}, .compute_seconds = 0};
   const CommunicationTimes before = line_.times();
   if (!plan.entries.empty()) COHORT_RETURN_IF_ERROR(compute(plan, result.slots));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 
 #include "base/check.h"
 #include "kernels/kv_layout.h"
@@ -105,6 +106,45 @@ class Scheduler {
   Schedule schedule_;
 };
 
+// What several dp groups do, each by a schedule of its own, in common plans: slots of group g come
+// after those of the groups before it. owners[g]: numbers of its requests.
+Schedule merge(std::vector<Schedule> groups, const std::vector<std::vector<size_t>>& owners,
+               int32_t slots) {
+  Schedule all;
+  for (size_t g = 0; g < groups.size(); g++) {
+    const int32_t first = int32_t(g) * slots;
+    for (size_t i = 0; i < groups[g].plans.size(); i++) {
+      StepPlan& part = groups[g].plans[i];
+      if (i == all.plans.size()) all.plans.push_back({});
+      StepPlan& plan = all.plans[i];
+      plan.epoch = 1;
+      for (const int32_t slot : part.frees) plan.frees.push_back(first + slot);
+      for (StepEntry& entry : part.entries) {
+        entry.slot += first;
+        plan.entries.push_back(std::move(entry));
+      }
+    }
+    for (const Schedule::Sample& s : groups[g].samples)
+      all.samples.push_back({s.step, first + s.slot, owners[g][s.request]});
+  }
+  chain(all.plans);
+  return all;
+}
+
+// Requests are dealt out to the groups in turn.
+Schedule schedule_groups(const std::vector<TestRequest>& requests, const StepLimits& limits, int dp,
+                         const ScheduleOptions& options) {
+  std::vector<Schedule> groups;
+  std::vector<std::vector<size_t>> owners(static_cast<size_t>(dp));
+  for (size_t i = 0; i < requests.size(); i++) owners[i % size_t(dp)].push_back(i);
+  for (const auto& mine : owners) {
+    std::vector<TestRequest> part;
+    for (const size_t i : mine) part.push_back(requests[i]);
+    groups.push_back(make_schedule(part, limits, options));
+  }
+  return merge(std::move(groups), owners, limits.max_slots);
+}
+
 }  // namespace
 
 Schedule make_schedule(const std::vector<TestRequest>& requests, const StepLimits& limits,
@@ -123,12 +163,14 @@ void chain(std::vector<StepPlan>& plans) {
 std::vector<StepResult> run_plans(const OpenCheckpoint& open, const ReplicaOptions& options,
                                   const std::vector<StepPlan>& plans) {
   std::vector<StepResult> results;
+  std::mutex mutex;  // every dp group has a sampler
   spawn_ranks(options.layout.ranks(), [&](World& world) {
     const auto checkpoint = open();
     const auto rank = require_ok(Rank::load(world, *checkpoint, options, {}));
     int ahead = 0;
     const auto collect = [&] {
       auto result = require_ok(rank->collect());
+      const std::lock_guard lock(mutex);
       if (result) results.push_back(std::move(*result));
       ahead--;
     };
@@ -138,7 +180,7 @@ std::vector<StepResult> run_plans(const OpenCheckpoint& open, const ReplicaOptio
     }
     while (ahead > 0) collect();
   });
-  COHORT_CHECK_EQ(results.size(), plans.size());
+  COHORT_CHECK_EQ(results.size(), plans.size() * size_t(options.layout.dp));
   return results;
 }
 
@@ -147,7 +189,11 @@ std::vector<TestOutput> generate(const OpenCheckpoint& open, const ReplicaOption
                                  const ScheduleOptions& schedule_options) {
   StepLimits limits = options.limits;
   limits.blocks = limits.max_slots * ((limits.max_context + kBlockTokens - 1) / kBlockTokens);
-  const Schedule schedule = make_schedule(requests, limits, schedule_options);
+  Schedule schedule = schedule_groups(requests, limits, options.layout.dp, schedule_options);
+  if (schedule_options.change) {
+    schedule_options.change(schedule.plans);
+    chain(schedule.plans);
+  }
   const std::vector<StepResult> results = run_plans(open, options, schedule.plans);
   std::map<std::pair<uint64_t, int32_t>, size_t> owner;
   for (const auto& sample : schedule.samples) owner[{sample.step, sample.slot}] = sample.request;

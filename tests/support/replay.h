@@ -46,6 +46,8 @@ struct ScheduleOptions {
   int chunk = 1 << 20;
   int32_t first_slot = 0;
   bool descending_blocks = false;
+  // For `generate`: what else the plans say.
+  std::function<void(std::vector<StepPlan>&)> change = {};
 };
 Schedule make_schedule(const std::vector<TestRequest>& requests, const StepLimits& limits,
                        const ScheduleOptions& options);
@@ -54,7 +56,8 @@ Schedule make_schedule(const std::vector<TestRequest>& requests, const StepLimit
 void chain(std::vector<StepPlan>& plans);
 
 using OpenCheckpoint = std::function<std::shared_ptr<Checkpoint>()>;
-// Runs the plans on options.layout.ranks() ranks in this process; the sampler's results.
+// Runs the plans on options.layout.ranks() ranks in this process; the results of the
+// samplers, one per plan and dp group.
 std::vector<StepResult> run_plans(const OpenCheckpoint& open, const ReplicaOptions& options,
                                   const std::vector<StepPlan>& plans);
 
