@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// exp2_not_positive on a GPU: docs/arithmetic.md section 4, to the bit. Products and sums are spelt
-// out, for nvcc would fuse them.
+// exp2_not_positive and sigmoid on a GPU: docs/arithmetic.md sections 4 and 8, to the bit. Products
+// and sums are spelt out, for nvcc would fuse them.
 #pragma once
 #include "kernels/cpu/exp2.h"
 #include "kernels/cuda/portable.h"
@@ -19,6 +19,11 @@ GPU_FN float exp2_of(float x) {
   y = __fmaf_rn(y, f, c6);
   const float power = __uint_as_float(__float_as_uint(shifted) << 23);
   return x < kExpLowest ? 0 : __fmul_rn(y, power);
+}
+
+GPU_FN float sigmoid_of(float x) {
+  const float e = exp2_of(__fmul_rn(-fabsf(x), kLog2e));
+  return __fdiv_rn(x < 0 ? e : 1.0f, __fadd_rn(1.0f, e));
 }
 
 }  // namespace cohort::cuda

@@ -25,11 +25,6 @@ struct Routes {
 
 GPU_FN int lane_of_warp() { return int(threadIdx.x) % 32; }
 
-GPU_FN float sigmoid_of(float x) {
-  const float e = exp2_of(__fmul_rn(-fabsf(x), kLog2e));
-  return __fdiv_rn(x < 0 ? e : 1.0f, __fadd_rn(1.0f, e));
-}
-
 // Lower is better: the larger value, then the lower number. -0 is 0.
 GPU_FN unsigned long long order_of(float value, int expert) {
   const uint32_t bits = __float_as_uint(__fadd_rn(value, 0.0f));

@@ -3,6 +3,7 @@
 // element 2 A (gate_rows, norm_heads, which reads an element twice, the second time from the first
 // cache), 2 A and the bias from the caches (add_bias), 3 A (add).
 #include "kernels/cuda/elements.h"
+#include "kernels/cuda/exp2_device.h"
 #include "kernels/cuda/state.h"
 #include "kernels/ops.h"
 
@@ -10,14 +11,13 @@ namespace cohort::cuda {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr float kLog2E = 1.4426950408889634f;
 
 // What happens to element `at` of row `row`, kN of them at a time.
 struct Gate {
   const float* gate;
   template <int kN>
   GPU_FN void change(float* v, int64_t row, int) const {
-    const float s = __fdividef(1.0f, 1.0f + gpu::exp2_approx(gate[row] * -kLog2E));
+    const float s = sigmoid_of(gate[row]);
 #pragma unroll
     for (int i = 0; i < kN; i++) v[i] *= s;
   }
