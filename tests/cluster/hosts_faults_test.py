@@ -128,6 +128,20 @@ def check_cable_cut(network, cluster, undisturbed, replicas):
     print(f"E03: a cut cable with {replicas} replicas: streams equal", flush=True)
 
 
+def check_leader_cut_off(network, cluster, undisturbed):
+    """E03: a replica whose every rank is on a host that is cut off."""
+    streams, replica = busy_replica(cluster)
+    old = cluster.processes_of(replica)
+    host = cluster.last_rank(replica)[1]
+    network.unplug(host)
+    cluster.wait_gone(old)
+    assert streams.join() == undisturbed, "a stream changed"
+    cluster.wait_logged(f"{replica} ended", f"host {host.name} is lost")
+    network.replug(host)
+    cluster.wait_all_ready(2)
+    print("E03: a leader that is cut off: streams equal, nothing left", flush=True)
+
+
 def check_model_missing_there(network):
     """E05: a rank other than the leader that cannot start ends the whole job, and is named."""
     b = network.hosts[1]
@@ -162,6 +176,8 @@ def main():
         check_rank_stopped(cluster, undisturbed)
         check_cable_cut(network, cluster, undisturbed, replicas=2)
         cluster.wait_idle()
+    with HostsCluster(network, "b/c", "--replicas", 2, *LIMITS) as cluster:
+        check_leader_cut_off(network, cluster, undisturbed)
     with HostsCluster(network, "a,b", "--pp", 2, *LIMITS) as cluster:
         check_cable_cut(network, cluster, undisturbed, replicas=1)
         cluster.wait_idle()
