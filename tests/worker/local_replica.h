@@ -21,9 +21,14 @@ inline constexpr Duration kStart = std::chrono::seconds(20);
 
 inline void never(int exit_code) { ADD_FAILURE() << "the process would end with " << exit_code; }
 
+// What options.model names; a small dense model where it names none.
+inline std::shared_ptr<Checkpoint> open_tiny(const ReplicaOptions& options) {
+  if (options.model.empty()) return std::make_shared<TinyCheckpoint>(tiny_model(DType::q4_1));
+  return require_ok(Checkpoint::open(options.model));
+}
+
 inline std::unique_ptr<Rank> load_tiny(World& world, const ReplicaOptions& options) {
-  TinyCheckpoint checkpoint(tiny_model(DType::q4_1));
-  return require_ok(Rank::load(world, checkpoint, options, {}));
+  return require_ok(Rank::load(world, *open_tiny(options), options, {}));
 }
 
 // The leader's side and the others', as a worker process does it. leader may end the hub early.

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <future>
+#include <tuple>
 
 #include "tests/support/replay.h"
 #include "tests/support/spawn_ranks.h"
@@ -29,6 +31,52 @@ std::vector<StepResult> drive(RankGroup& group, const std::vector<StepPlan>& pla
       results.push_back(require_ok(group.next_result()));
   }
   return results;
+}
+
+// Groups are for models with experts.
+ReplicaOptions dp_options(int tp, int pp, int dp) {
+  ReplicaOptions options = tiny_options(tp, pp);
+  options.model = "tests/data/tiny_models/qwen3_moe";
+  options.layout.dp = dp;
+  return options;
+}
+
+// Of each dp group the plans of its own requests, all in one list. Groups end at different steps.
+struct Groups {
+  std::vector<StepPlan> plans;
+  std::vector<StepResult> expected;  // of one replica per group, none of which knows of the others
+};
+
+Groups side_by_side(const StepLimits& limits) {
+  Groups all;
+  for (int32_t dp = 0; dp < limits.dp; dp++) {
+    auto requests = mixed_requests();
+    requests.resize(requests.size() - size_t(dp));
+    for (TestRequest& request : requests) request.prompt[0] = (request.prompt[0] + dp) % 200;
+    const auto plans = make_schedule(requests, limits, {}).plans;
+    const ReplicaOptions alone = dp_options(1, 1, 1);
+    const auto results = run_plans([&] { return open_tiny(alone); }, alone, plans);
+    all.plans.resize(std::max(all.plans.size(), plans.size()));
+    all.expected.resize(all.plans.size());
+    for (size_t i = 0; i < plans.size(); i++) {
+      const int32_t first = dp * limits.max_slots;
+      for (int32_t slot : plans[i].frees) all.plans[i].frees.push_back(first + slot);
+      for (StepEntry entry : plans[i].entries) {
+        entry.slot += first;
+        all.plans[i].entries.push_back(std::move(entry));
+      }
+      for (SlotResult slot : results[i].slots) {
+        slot.slot += first;
+        all.expected[i].slots.push_back(std::move(slot));
+      }
+    }
+  }
+  for (size_t i = 0; i < all.plans.size(); i++) {
+    all.plans[i].epoch = 1;
+    all.expected[i].step = i + 1;
+  }
+  chain(all.plans);
+  return all;
 }
 
 TEST(RankGroupTest, ALoneRankNeedsNoHub) {
@@ -64,6 +112,89 @@ TEST(RankGroupTest, E09_PlansGoToAllRanksAndResultsComeBackInOrder) {
                 run_plans([] { return std::make_shared<TinyCheckpoint>(tiny_model(DType::q4_1)); },
                           tiny_options(), plans));
   }
+}
+
+TEST(RankGroupTest, E09_ResultsOfAllDpGroupsAreMerged) {
+  for (const auto& [tp, pp, dp] : {std::tuple(1, 1, 3), std::tuple(2, 1, 2), std::tuple(1, 2, 2)}) {
+    SCOPED_TRACE(concat("tp ", tp, ", pp ", pp, ", dp ", dp));
+    StepLimits limits;
+    std::vector<StepResult> results;
+    Groups groups;
+    run_replica(
+        dp_options(tp, pp, dp),
+        [&](Rank& rank, std::unique_ptr<ControlHub>& hub) {
+          RankGroup group(rank, hub.get(), never);
+          limits = group.limits();
+          groups = side_by_side(limits);
+          results = drive(group, groups.plans);
+          EXPECT_TRUE(group.failure().ok());
+        },
+        [](Rank& rank, std::unique_ptr<ControlLink> link) {
+          EXPECT_EQ(run_rank_loop(rank, *link, never), kExitDone);
+        });
+    EXPECT_EQ(limits.dp, dp);
+    expect_same(results, groups.expected);
+  }
+}
+
+TEST(RankGroupTest, E03_ASamplerThatDiesIsNamed) {
+  run_replica(
+      dp_options(1, 1, 2),
+      [&](Rank& rank, std::unique_ptr<ControlHub>& hub) {
+        RankGroup group(rank, hub.get(), never);
+        Status status = group.submit(some_plans(group.limits())[0]);
+        if (status.ok()) status = group.next_result().status();
+        ASSERT_FALSE(status.ok());
+        EXPECT_NE(status.message().find("rank 1"), std::string::npos) << status.message();
+      },
+      [](Rank&, std::unique_ptr<ControlLink> link) {
+        (void)link->next(kStart);
+        link.reset();
+      });
+}
+
+// It computes, so that no collective is missed, but its result does not come.
+TEST(RankGroupTest, E04_ASamplerThatDoesNotAnswerIsNamed) {
+  ReplicaOptions options = dp_options(1, 1, 2);
+  options.step_timeout = std::chrono::milliseconds(200);
+  std::promise<void> noticed;
+  run_replica(
+      options,
+      [&](Rank& rank, std::unique_ptr<ControlHub>& hub) {
+        RankGroup group(rank, hub.get(), never);
+        require_ok(group.submit(some_plans(group.limits())[0]));
+        const auto result = group.next_result();
+        noticed.set_value();
+        ASSERT_FALSE(result.ok());
+        EXPECT_NE(result.status().message().find("s from rank 1"), std::string::npos)
+            << result.status().message();
+      },
+      [&](Rank& rank, const std::unique_ptr<ControlLink>& link) {
+        const auto frame = require_ok(link->next(kStart));
+        require_ok(rank.execute(require_ok(decode_step_plan(frame.payload))));
+        EXPECT_EQ(noticed.get_future().wait_for(kStart), std::future_status::ready);
+      });
+}
+
+TEST(RankGroupTest, E21_AnAnswerOfTheWrongGroupIsAnError) {
+  run_replica(
+      dp_options(1, 1, 2),
+      [&](Rank& rank, std::unique_ptr<ControlHub>& hub) {
+        RankGroup group(rank, hub.get(), never);
+        require_ok(group.submit(some_plans(group.limits())[0]));
+        const auto result = group.next_result();
+        ASSERT_FALSE(result.ok());
+        const std::string& message = result.status().message();
+        EXPECT_NE(message.find("rank 1"), std::string::npos) << message;
+        EXPECT_NE(message.find("slot 0"), std::string::npos) << message;
+      },
+      [](Rank& rank, std::unique_ptr<ControlLink> link) {
+        const auto frame = require_ok(link->next(kStart));
+        auto result = *require_ok(rank.execute(require_ok(decode_step_plan(frame.payload))));
+        result.slots.resize(1);  // slot 0 is of dp group 0
+        require_ok(link->send(FrameType::result, encode(result)));
+        (void)link->next(std::chrono::seconds(5));
+      });
 }
 
 TEST(RankGroupTest, E03_ARankThatDiesEndsTheReplicaWithItsName) {
