@@ -137,11 +137,17 @@ std::unique_ptr<Communicator> make_solo_communicator(const std::string& label);
 // Ranks as threads of one process. Worlds of one LocalWorlds talk to each other; each is used by
 // its own thread. For tests and for engines of one process.
 std::vector<std::unique_ptr<World>> make_local_worlds(int size);
+// The same with a host for each rank, for tests of what several hosts do: groups are made as they
+// would be there.
+std::vector<std::unique_ptr<World>> make_local_hosts(const std::vector<std::string>& hosts);
 
-// Shared memory (processes of one host) where a group's members share a host and `kind` allows it,
-// MPI elsewhere.
+// automatic: shared memory (processes of one host) where a group's members share a host, MPI
+// between hosts, and both together where some of them do (comm/hierarchical.h). shm, mpi: that
+// alone, for all.
 enum class CommunicatorKind { automatic, shm, mpi };
 // Initialises MPI (once per process). UNIMPLEMENTED in builds without MPI (no_mpi.cc).
-Result<std::unique_ptr<World>> make_mpi_world(CommunicatorKind kind);
+// host: the name of this rank's host; empty: that of the system. Ranks of different names share no
+// memory, be they on one machine: containers and network namespaces stand for hosts that way.
+Result<std::unique_ptr<World>> make_mpi_world(CommunicatorKind kind, const std::string& host = "");
 
 }  // namespace cohort

@@ -27,11 +27,22 @@ struct Frame {
   std::string payload;
 };
 
+// Where the time of a rank's steps went since it started; what it is on a GPU is not known.
+struct WorkTotals {
+  double compute_seconds = 0;               // the step thread did not wait
+  double communication_seconds = 0;         // collectives and messages ran, waiting for peers too
+  double hidden_communication_seconds = 0;  // of that, while the step thread computed
+  double idle_seconds = 0;                  // the step thread waited for them
+  uint64_t bytes_sent = 0;                  // to other ranks
+  friend bool operator==(const WorkTotals&, const WorkTotals&) = default;
+};
+
 // What a rank says about itself with every heartbeat.
 struct Progress {
   uint64_t step = 0;  // last finished step
   bool busy = false;  // a step is running
   std::string where;  // "all-reduce tp, layer 17", or "idle"
+  WorkTotals work = {};
 };
 
 struct PeerState {

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -57,14 +58,24 @@ std::string encode_progress(const Progress& progress) {
   std::string out;
   append(out, progress.step);
   append(out, uint8_t(progress.busy));
+  const WorkTotals& work = progress.work;
+  for (const double seconds : {work.compute_seconds, work.communication_seconds,
+                               work.hidden_communication_seconds, work.idle_seconds})
+    append(out, std::bit_cast<uint64_t>(seconds));
+  append(out, work.bytes_sent);
   return out + progress.where.substr(0, kMaxTextBytes);
 }
 
 Result<Progress> decode_progress(std::string_view payload) {
-  if (payload.size() < 9 || payload.size() > 9 + kMaxTextBytes)
+  constexpr size_t kFixed = 9 + 5 * 8;
+  if (payload.size() < kFixed || payload.size() > kFixed + kMaxTextBytes)
     return invalid_argument("heartbeat of no valid size");
-  return Progress{little_endian<uint64_t>(payload.data()), payload[8] != 0,
-                  std::string(payload.substr(9))};
+  const auto number = [&](size_t i) { return little_endian<uint64_t>(payload.data() + 9 + 8 * i); };
+  const auto seconds = [&](size_t i) { return std::bit_cast<double>(number(i)); };
+  return Progress{little_endian<uint64_t>(payload.data()),
+                  payload[8] != 0,
+                  std::string(payload.substr(kFixed)),
+                  {seconds(0), seconds(1), seconds(2), seconds(3), number(4)}};
 }
 
 Status FrameStream::write(FrameType type, std::string_view payload) {

@@ -5,9 +5,11 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "base/check.h"
 #include "comm/communicator.h"
+#include "comm/hierarchical.h"
 #include "comm/shared_communicator.h"
 
 namespace cohort {
@@ -99,48 +101,76 @@ class LocalSpace {
 
 class LocalWorld : public World {
  public:
-  LocalWorld(std::shared_ptr<LocalSpace> space, int rank) : space_(std::move(space)), rank_(rank) {}
+  LocalWorld(std::shared_ptr<LocalSpace> space, std::vector<std::string> hosts, int rank)
+      : space_(std::move(space)), hosts_(std::move(hosts)), rank_(rank) {}
 
   int rank() const override { return rank_; }
   int size() const override { return space_->size(); }
-  const std::string& host() const override { return host_; }
+  const std::string& host() const override { return hosts_[size_t(rank_)]; }
 
   Result<std::vector<std::string>> exchange(const std::string& text, Duration timeout) override {
     return space_->exchange(rank_, text, timeout);
   }
 
   Result<std::unique_ptr<Communicator>> group(const std::vector<int>& members,
-                                              const std::string& label) override {
-    COHORT_RETURN_IF_ERROR(check_members(members, rank_, size()));
-    if (members.size() == 1) return make_solo_communicator(label);
-    GroupInfo info{.rank = 0,
-                   .world_ranks = members,
-                   .hosts = std::vector<std::string>(members.size(), host_),
-                   .name = group_name("local", label, members)};
-    while (members[size_t(info.rank)] != rank_) info.rank++;
-    COHORT_ASSIGN_OR_RETURN(std::shared_ptr<Pages> pages,
-                            space_->region(info.name, made_[info.name]++, info.size()));
-    const SharedRegion region(pages->data(), info.size());
-    return std::unique_ptr<Communicator>(
-        std::make_unique<SharedCommunicator>(std::move(info), region, std::move(pages), nullptr));
-  }
+                                              const std::string& label) override;
 
  private:
+  Result<std::unique_ptr<RoundCommunicator>> shared_group(GroupInfo info);
+
   const std::shared_ptr<LocalSpace> space_;
+  const std::vector<std::string> hosts_;
   const int rank_;
-  const std::string host_ = "localhost";
   std::map<std::string, int> made_;  // groups of each name so far: tells equal ones apart
 };
 
+Result<std::unique_ptr<RoundCommunicator>> LocalWorld::shared_group(GroupInfo info) {
+  COHORT_ASSIGN_OR_RETURN(std::shared_ptr<Pages> pages,
+                          space_->region(info.name, made_[info.name]++, info.size()));
+  const SharedRegion region(pages->data(), info.size());
+  return std::unique_ptr<RoundCommunicator>(
+      std::make_unique<SharedCommunicator>(std::move(info), region, std::move(pages), nullptr));
+}
+
+Result<std::unique_ptr<Communicator>> LocalWorld::group(const std::vector<int>& members,
+                                                        const std::string& label) {
+  COHORT_RETURN_IF_ERROR(check_members(members, rank_, size()));
+  if (members.size() == 1) return make_solo_communicator(label);
+  GroupInfo info{
+      .rank = 0, .world_ranks = members, .hosts = {}, .name = group_name("local", label, members)};
+  while (members[size_t(info.rank)] != rank_) info.rank++;
+  for (int m : members) info.hosts.push_back(hosts_[size_t(m)]);
+  const std::optional<HostMap> hosts = HostMap::make(info.hosts);
+  if (!hosts || !hosts->mixed()) {
+    COHORT_ASSIGN_OR_RETURN(std::unique_ptr<RoundCommunicator> shared,
+                            shared_group(std::move(info)));
+    return std::unique_ptr<Communicator>(std::move(shared));
+  }
+  info.name = group_name("hierarchical", label, members);
+  const auto part = [&](const char* kind) {
+    return [this, kind, &info, &label](const std::vector<int>& some) {
+      GroupInfo group = subgroup(info, some);
+      group.name = group_name(kind, label, group.world_ranks);
+      return shared_group(std::move(group));
+    };
+  };
+  return make_hierarchical_communicator(info, *hosts, part("within"), part("between"));
+}
+
 }  // namespace
+
+std::vector<std::unique_ptr<World>> make_local_hosts(const std::vector<std::string>& hosts) {
+  COHORT_CHECK(!hosts.empty());
+  const auto space = std::make_shared<LocalSpace>(int(hosts.size()));
+  std::vector<std::unique_ptr<World>> worlds;
+  for (int rank = 0; rank < space->size(); rank++)
+    worlds.push_back(std::make_unique<LocalWorld>(space, hosts, rank));
+  return worlds;
+}
 
 std::vector<std::unique_ptr<World>> make_local_worlds(int size) {
   COHORT_CHECK_GE(size, 1);
-  const auto space = std::make_shared<LocalSpace>(size);
-  std::vector<std::unique_ptr<World>> worlds;
-  for (int rank = 0; rank < size; rank++)
-    worlds.push_back(std::make_unique<LocalWorld>(space, rank));
-  return worlds;
+  return make_local_hosts(std::vector<std::string>(size_t(size), "localhost"));
 }
 
 }  // namespace cohort

@@ -4,7 +4,7 @@
 
 namespace cohort {
 
-Result<std::unique_ptr<World>> make_mpi_world(CommunicatorKind) {
+Result<std::unique_ptr<World>> make_mpi_world(CommunicatorKind, const std::string&) {
   return unimplemented("this build has no MPI: install an MPI library and configure again");
 }
 

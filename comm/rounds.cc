@@ -34,6 +34,16 @@ std::string GroupInfo::peer(int group_rank) const {
   return concat("rank ", world_ranks[size_t(group_rank)], " on host ", hosts[size_t(group_rank)]);
 }
 
+GroupInfo subgroup(const GroupInfo& info, const std::vector<int>& members) {
+  GroupInfo some{.rank = 0, .world_ranks = {}, .hosts = {}, .name = {}};
+  for (size_t i = 0; i < members.size(); i++) {
+    if (members[i] == info.rank) some.rank = int(i);
+    some.world_ranks.push_back(info.world_ranks[size_t(members[i])]);
+    some.hosts.push_back(info.hosts[size_t(members[i])]);
+  }
+  return some;
+}
+
 std::string group_name(const std::string& kind, const std::string& label,
                        const std::vector<int>& members) {
   std::string list;

@@ -50,11 +50,21 @@ struct GroupInfo {
   // "rank 3 on host n1": ranks in messages are those of the world.
   std::string peer(int group_rank) const;
 };
+// Some members of a group (group ranks, this one among them) as a group of their own, without name.
+GroupInfo subgroup(const GroupInfo& info, const std::vector<int>& members);
 // "shm tp group {0, 1}"
 std::string group_name(const std::string& kind, const std::string& label,
                        const std::vector<int>& members);
 // Members must be distinct, in [0, world_size) and contain `rank`.
 Status check_members(const std::vector<int>& members, int rank, int world_size);
+
+// The longest runs, which members tell each other: all of them run as many rounds as `most` takes.
+// Where members are Part::kNone to each other, and so hear nothing from each other, `most` must
+// come from elsewhere: `known` is passed around like it, without a meaning for the rounds.
+struct Lengths {
+  int64_t most = 0;
+  int64_t known = 0;
+};
 
 class RoundCommunicator : public Communicator {
  public:
@@ -72,7 +82,8 @@ class RoundCommunicator : public Communicator {
   Status barrier() final;
 
   // all_to_all with each peer's bytes where they are; this rank's own runs are ignored.
-  Status exchange_runs(std::span<const OutgoingRun> to, std::span<const IncomingRun> from);
+  Status exchange_runs(std::span<const OutgoingRun> to, std::span<const IncomingRun> from,
+                       Lengths& lengths);
   // The verbs that come are parts of a collective of a larger group: they carry its tag. All
   // members must say so alike, before each of its collectives.
   void run_within(const RoundTag& outer);
@@ -126,10 +137,10 @@ class RoundCommunicator : public Communicator {
 
   int64_t place_bytes() const;
   int64_t place_of(int owner, int peer) const;
-  Status exchange_places(const RoundTag& tag, int64_t at);
+  Status exchange_places(const RoundTag& tag, int64_t at, const Lengths& own);
   Status check_pair(const RoundTag& tag, int peer) const;
-  Status take_places(const RoundTag& tag, int64_t at, int64_t& most);
-  Status run_all_to_all(const RoundTag& tag);
+  Status take_places(const RoundTag& tag, int64_t at, Lengths& all);
+  Status run_all_to_all(const RoundTag& tag, Lengths& lengths);
 
   // Arguments of the all_reduce that runs.
   struct Reduction {

@@ -13,7 +13,8 @@ namespace {
 
 struct alignas(64) PairHeader {
   int64_t to_peer = 0, from_peer = 0;  // as the sender of the header sees them
-  int64_t most = 0;                    // the most that the sender sends to one peer
+  int64_t most = 0;                    // the longest run that the sender has for this group
+  int64_t known = 0;                   // the longest run that it knows of
 };
 constexpr auto kHeader = int64_t(sizeof(PairHeader));
 
@@ -40,17 +41,15 @@ int64_t RoundCommunicator::place_of(int owner, int peer) const {
 }
 
 // Runs a round with bytes [at, at + place) for every peer.
-Status RoundCommunicator::exchange_places(const RoundTag& tag, int64_t at) {
+Status RoundCommunicator::exchange_places(const RoundTag& tag, int64_t at, const Lengths& own) {
   const int64_t payload = place_bytes() - kHeader;
   std::byte* const chunk = outgoing();
-  int64_t most = 0;
-  for (const OutgoingRun& run : outgoing_runs_) most = std::max(most, run.bytes);
   for (int r = 0; r < size(); r++) {
     const OutgoingRun& to = outgoing_runs_[size_t(r)];
     const IncomingRun& from = incoming_runs_[size_t(r)];
     to_[size_t(r)] = from_[size_t(r)] = {0, Part::kNone};
     if (r == rank() || !has_words(to, from, at)) continue;
-    const PairHeader header{to.bytes, from.bytes, most};
+    const PairHeader header{to.bytes, from.bytes, own.most, own.known};
     const int64_t n = std::clamp<int64_t>(to.bytes - at, 0, payload);
     std::byte* const place = chunk + place_of(rank(), r);
     std::memcpy(place, &header, sizeof header);
@@ -78,15 +77,16 @@ Status RoundCommunicator::check_pair(const RoundTag& tag, int peer) const {
   return {};
 }
 
-// Of the round that has run. most: the longest run that this rank has heard of.
-Status RoundCommunicator::take_places(const RoundTag& tag, int64_t at, int64_t& most) {
+// Of the round that has run. all: what this rank has heard of.
+Status RoundCommunicator::take_places(const RoundTag& tag, int64_t at, Lengths& all) {
   const int64_t payload = place_bytes() - kHeader;
   for (int r = 0; r < size(); r++) {
     if (from_[size_t(r)].bytes != Part::kToldInside) continue;
     COHORT_RETURN_IF_ERROR(check_pair(tag, r));
     PairHeader theirs;
     std::memcpy(&theirs, incoming(r), sizeof theirs);
-    most = std::max(most, theirs.most);
+    all.most = std::max(all.most, theirs.most);
+    all.known = std::max(all.known, theirs.known);
     const IncomingRun& run = incoming_runs_[size_t(r)];
     copy_bytes(run.data + at, incoming(r) + kHeader,
                std::clamp<int64_t>(run.bytes - at, 0, payload));
@@ -94,28 +94,29 @@ Status RoundCommunicator::take_places(const RoundTag& tag, int64_t at, int64_t& 
   return {};
 }
 
-Status RoundCommunicator::run_all_to_all(const RoundTag& tag) {
+Status RoundCommunicator::run_all_to_all(const RoundTag& tag, Lengths& lengths) {
   const int64_t payload = place_bytes() - kHeader;
   COHORT_CHECK_GT(payload, 0);
-  int64_t most = 0, at = 0;
-  for (const OutgoingRun& run : outgoing_runs_) most = std::max(most, run.bytes);
+  for (const OutgoingRun& run : outgoing_runs_) lengths.most = std::max(lengths.most, run.bytes);
+  const Lengths own = lengths;
+  int64_t at = 0;
   do {
-    COHORT_RETURN_IF_ERROR(exchange_places(tag, at));
-    COHORT_RETURN_IF_ERROR(take_places(tag, at, most));
+    COHORT_RETURN_IF_ERROR(exchange_places(tag, at, own));
+    COHORT_RETURN_IF_ERROR(take_places(tag, at, lengths));
     at += payload;
-  } while (at < most);
+  } while (at < lengths.most);
   return {};
 }
 
 Status RoundCommunicator::exchange_runs(std::span<const OutgoingRun> to,
-                                        std::span<const IncomingRun> from) {
+                                        std::span<const IncomingRun> from, Lengths& lengths) {
   COHORT_CHECK_EQ(int(to.size()), size());
   COHORT_CHECK_EQ(int(from.size()), size());
   std::copy(to.begin(), to.end(), outgoing_runs_.begin());
   std::copy(from.begin(), from.end(), incoming_runs_.begin());
   outgoing_runs_[size_t(rank())] = {};
   incoming_runs_[size_t(rank())] = {};
-  return run([&] { return run_all_to_all(next_tag(Verb::all_to_all, 0, 0)); });
+  return run([&] { return run_all_to_all(next_tag(Verb::all_to_all, 0, 0), lengths); });
 }
 
 Status RoundCommunicator::all_to_all(const void* in, std::span<const int64_t> to, void* out,
@@ -133,7 +134,8 @@ Status RoundCommunicator::all_to_all(const void* in, std::span<const int64_t> to
     source += to[size_t(r)];
     target += from[size_t(r)];
   }
-  return run([&] { return run_all_to_all(next_tag(Verb::all_to_all, 0, 0)); });
+  Lengths lengths;
+  return run([&] { return run_all_to_all(next_tag(Verb::all_to_all, 0, 0), lengths); });
 }
 
 }  // namespace cohort

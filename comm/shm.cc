@@ -126,6 +126,12 @@ Result<std::shared_ptr<Mapping>> attach(const GroupInfo& info, const FileDescrip
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> make_shm_communicator(GroupInfo info, TextExchange exchange) {
+  COHORT_ASSIGN_OR_RETURN(std::unique_ptr<RoundCommunicator> made,
+                          make_shm_part(std::move(info), exchange));
+  return std::unique_ptr<Communicator>(std::move(made));
+}
+
+Result<std::unique_ptr<RoundCommunicator>> make_shm_part(GroupInfo info, TextExchange exchange) {
   Offer mine{.pid = ::getpid()};
   FileDescriptor own;
   std::shared_ptr<Mapping> mapping;
@@ -160,7 +166,7 @@ Result<std::unique_ptr<Communicator>> make_shm_communicator(GroupInfo info, Text
     if (!failures[size_t(r)].empty())
       return unavailable(info.name + ": " + info.peer(r) + ": " + failures[size_t(r)]);
   const SharedRegion region(mapping->data(), info.size());
-  return std::unique_ptr<Communicator>(std::make_unique<SharedCommunicator>(
+  return std::unique_ptr<RoundCommunicator>(std::make_unique<SharedCommunicator>(
       std::move(info), region, std::move(mapping), std::move(watch)));
 }
 

@@ -18,6 +18,8 @@ using TextExchange = FunctionRef<Result<std::vector<std::string>>(const std::str
 
 // Called by all members; `exchange` is called twice. It succeeds or fails on all of them.
 Result<std::unique_ptr<Communicator>> make_shm_communicator(GroupInfo info, TextExchange exchange);
+// The same, as a part of a larger group.
+Result<std::unique_ptr<RoundCommunicator>> make_shm_part(GroupInfo info, TextExchange exchange);
 
 // Equal for processes that can make a shm group: boot id and PID namespace. Different for every
 // process where the system does not tell.

@@ -131,7 +131,12 @@ TEST(Control, HeartbeatsCarryProgress) {
   auto hub = make_hub();
   auto link = make_link(*hub, 1);
   ASSERT_TRUE(hub->accept(2, kLong).ok());
-  link->set_progress({.step = 41, .busy = true, .where = "send pp"});
+  const WorkTotals work{.compute_seconds = 1.25,
+                        .communication_seconds = 0.5,
+                        .hidden_communication_seconds = 0.375,
+                        .idle_seconds = 0.1,
+                        .bytes_sent = 1ull << 40};
+  link->set_progress({.step = 41, .busy = true, .where = "send pp", .work = work});
   hub->set_progress({.step = 42, .busy = false, .where = "idle"});
   const Deadline deadline = Deadline::after(kLong);
   while (hub->peers()[1].progress.step != 41 && !deadline.expired())
@@ -143,6 +148,8 @@ TEST(Control, HeartbeatsCarryProgress) {
   EXPECT_TRUE(peers[1].connected);
   EXPECT_TRUE(peers[1].progress.busy);
   EXPECT_EQ(peers[1].progress.where, "send pp");
+  EXPECT_EQ(peers[1].progress.work, work);
+  EXPECT_EQ(peers[0].progress.work, WorkTotals());
   // A busy rank whose step does not rise makes no progress, though its heartbeats go on.
   const TimePoint stuck = peers[1].last_progress;
   while (hub->peers()[1].last_heartbeat == peers[1].last_heartbeat && !deadline.expired())

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The suite over the ranks that mpirun has started. The first argument is the kind of groups.
+// The suite over the ranks that mpirun has started. The first argument is the kind of groups;
+// "hosts": automatic, where COHORT_HOST names each rank's host.
 #include <gtest/gtest.h>
 #include <mpi.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "tests/comm/communicator_suite.h"
@@ -36,8 +38,19 @@ TEST(MpiWorld, GroupsAreOfTheKindAskedFor) {
   std::vector<int> members;
   for (int r = 0; r < world->size(); r++) members.push_back(r);
   const auto group = world->group(members, "tp").value();
-  EXPECT_EQ(group->name().substr(0, 12),
-            (kind == "mpi" ? "mpi" : "shm") + std::string(" tp group"));
+  const std::string expected = kind == "hosts" ? "hierarchical" : kind == "mpi" ? "mpi" : "shm";
+  EXPECT_EQ(group->name().substr(0, group->name().find(' ')), expected);
+}
+
+TEST(MpiWorld, RanksOfDifferentHostsShareNoMemory) {
+  if (kind != "hosts") return;
+  const char* host = std::getenv("COHORT_HOST");
+  ASSERT_NE(host, nullptr);
+  EXPECT_EQ(world->host(), host);
+  if (world->rank() != 0 && world->rank() != 3) return;
+  const auto pair = world->group({0, 3}, "pp").value();
+  EXPECT_EQ(pair->name(), "mpi pp group {0, 3}");
+  EXPECT_FALSE(pair->shares_host(1 - pair->rank()));
 }
 
 TEST(MpiWorld, E01_EveryRankNamesTheOneThatDidNotCome) {
@@ -64,7 +77,8 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   using namespace cohort;
   kind = argc > 1 ? argv[1] : "automatic";
-  Result<std::unique_ptr<World>> made = make_mpi_world(parse_kind(kind));
+  const char* host = std::getenv("COHORT_HOST");
+  Result<std::unique_ptr<World>> made = make_mpi_world(parse_kind(kind), host ? host : "");
   if (!made.ok()) {
     std::fprintf(stderr, "%s\n", made.status().to_string().c_str());
     return 1;

@@ -125,8 +125,8 @@ TEST_F(NcclFailureTest, APeerThatAbortsShowsInTheStatusWithTheNameOfTheGroup) {
       event.record(rank.gpu->compute());
       if (failed.ok()) failed = event.wait(seconds(60), [&] { return group->status(); });
       EXPECT_EQ(failed.code(), Code::kUnavailable);
-      EXPECT_THAT(failed.message(), AllOf(HasSubstr("nccl tp group, rank 0 of 2"),
-                                          HasSubstr("add_up 1 (4 bytes)")));
+      EXPECT_THAT(failed.message(),
+                  AllOf(HasSubstr("nccl tp group, rank 0 of 2"), HasSubstr("add_up 1 (4 bytes)")));
       group->abort(failed);
     }
     require(rank.meeting->barrier());
