@@ -198,7 +198,7 @@ class Cluster {
     std::printf("ready: http://%s (OpenAI API), %s (gRPC), %d replica%s of tp %d x pp %d%s\n",
                 http_.c_str(), grpc_.c_str(), options_.replicas, options_.replicas == 1 ? "" : "s",
                 options_.tp, options_.pp,
-                options_.dp == 1 ? "" : concat(" x dp ", options_.dp).c_str());
+                options_.dp_groups() == 1 ? "" : concat(" x dp ", options_.dp_groups()).c_str());
     std::fflush(stdout);
   }
 

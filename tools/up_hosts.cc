@@ -60,7 +60,7 @@ Result<ReplicaHosts> plan_replica(const UpOptions& options, const HostList& list
                                   const KnownHosts& known, HostPlan& plan) {
   ReplicaHosts replica;
   replica.hosts = list;
-  COHORT_RETURN_IF_ERROR(spread_ranks(replica.hosts, options.tp, options.dp, options.pp));
+  COHORT_RETURN_IF_ERROR(spread_ranks(replica.hosts, options.tp, options.dp_groups(), options.pp));
   std::vector<std::string> addresses;  // of the others
   for (const HostRanks& host : replica.hosts) {
     const KnownHost& found = known.at(host.name);

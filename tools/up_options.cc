@@ -20,10 +20,13 @@ void declare_shape(CLI::App& app, UpOptions& o) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   app.add_option("--dp", o.dp,
-                 "Data-parallel groups of a replica: each has sequences of its own and all weights "
-                 "but the experts, which are spread over all ranks of a stage")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+                 "Groups of --tp ranks per stage, each with sequences of its own, for models with "
+                 "experts (data-parallel attention); 0: what --ep asks for, or 1")
+      ->check(CLI::Range(0, 1024));
+  app.add_option("--ep", o.ep,
+                 "Ranks of a stage over which the experts of a layer are spread: --tp times --dp; "
+                 "0: follows from them")
+      ->check(CLI::Range(0, 1 << 20));
   app.add_option("--pp", o.pp, "Pipeline stages of a replica: each holds some of the layers")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -32,6 +35,13 @@ void declare_shape(CLI::App& app, UpOptions& o) {
       ->capture_default_str();
   app.add_option("--shares", o.shares,
                  "Weights of the tensor-parallel ranks, as in 2:1; shards follow them");
+  app.add_option("--expert-shares", o.expert_shares,
+                 "Weights of a stage's ranks for experts, as in 2:1:1:0; experts follow them");
+  app.add_option("--overlap", o.overlap,
+                 "Cut steps in two, one half computing while the other communicates: auto (where "
+                 "it is predicted to gain), on or off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
   app.add_option("--threads", o.threads, "Threads of each rank; 0: the cores divided by all ranks")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
@@ -271,7 +281,10 @@ Command replica_command(const UpOptions& o, const UpPaths& paths, const HostPlan
        o.communicator,
        "--log-level",
        o.log_level});
-  if (o.dp > 1) add({"--dp", std::to_string(o.dp)});
+  if (o.dp > 0) add({"--dp", std::to_string(o.dp)});
+  if (o.ep > 0) add({"--ep", std::to_string(o.ep)});
+  if (!o.expert_shares.empty()) add({"--expert-shares", o.expert_shares});
+  if (o.overlap != "auto") add({"--overlap", o.overlap});
   if (!hosts.rank_host.empty()) add({"--rank-host", hosts.rank_host});
   if (!o.shares.empty()) add({"--shares", o.shares});
   if (o.context > 0) add({"--context", std::to_string(o.context)});

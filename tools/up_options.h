@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `cohort up` was asked for, and the command lines that follow from it.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,9 @@ namespace cohort {
 
 struct UpOptions {
   std::string model = "smollm2";
-  int tp = 1, dp = 1, pp = 1, replicas = 1;
-  std::string shares;
+  int tp = 1, pp = 1, replicas = 1;
+  int dp = 0, ep = 0;  // 0: follows from the other; see dp_groups()
+  std::string shares, expert_shares, overlap = "auto";
   int threads = 0;  // per rank; 0: the cores divided by all ranks
   std::string http = "127.0.0.1:8000", grpc = "127.0.0.1:9000";
   std::string activations = "auto", kv_dtype = "auto", communicator = "auto";
@@ -31,7 +33,8 @@ struct UpOptions {
   // Several hosts; none: this machine.
   std::string hosts, rsh_agent = "ssh", network, listen, rank_host;
 
-  int ranks() const { return tp * dp * pp; }
+  int dp_groups() const { return dp > 0 ? dp : std::max(1, ep / tp); }
+  int ranks() const { return tp * dp_groups() * pp; }
 };
 
 void declare_up_options(CLI::App& app, UpOptions& options);
