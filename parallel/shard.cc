@@ -29,7 +29,7 @@ std::vector<UnitRange> shard(int units, const std::vector<int>& weights) {
   return ranges;
 }
 
-Result<std::vector<int>> parse_shares(const std::string& text) {
+Result<std::vector<int>> parse_shares(const std::string& text, int least) {
   constexpr int kMostShares = 1024, kLargestShare = 1'000'000;
   std::vector<int> shares;
   const char* at = text.data();
@@ -37,15 +37,15 @@ Result<std::vector<int>> parse_shares(const std::string& text) {
   while (true) {
     int share = 0;
     const auto [next, error] = std::from_chars(at, end, share);
-    if (error != std::errc() || share < 1 || share > kLargestShare ||
+    if (error != std::errc() || share < least || share > kLargestShare ||
         int(shares.size()) == kMostShares)
       return invalid_argument(
-          "shares are whole numbers from 1 on, separated by colons, as in 2:1; "
-          "this is none: " +
-          text);
+          concat("shares are whole numbers from ", least,
+                 " on, separated by colons or commas, as in 2:1; this is none: ", text));
     shares.push_back(share);
     if (next == end) return shares;
-    if (*next != ':') return invalid_argument("shares are separated by colons, as in 2:1: " + text);
+    if (*next != ':' && *next != ',')
+      return invalid_argument("shares are separated by colons or commas, as in 2:1: " + text);
     at = next + 1;
   }
 }

@@ -15,8 +15,8 @@ namespace cohort {
 // ranks get one each and the others none.
 std::vector<UnitRange> shard(int units, const std::vector<int>& weights);
 
-// "2:1" -> {2, 1}: the part of each tensor-parallel rank.
-Result<std::vector<int>> parse_shares(const std::string& text);
+// "2:1" or "2,1" -> {2, 1}: the part of each rank. least: what each number may be.
+Result<std::vector<int>> parse_shares(const std::string& text, int least = 1);
 
 // Rows or columns of a range of units that are `width` wide, of `total` in all: the last unit of
 // all may be narrower.

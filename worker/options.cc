@@ -2,7 +2,7 @@
 #include "worker/options.h"
 
 #include <CLI/CLI.hpp>
-#include <charconv>
+#include <algorithm>
 #include <map>
 
 namespace cohort {
@@ -13,25 +13,22 @@ constexpr int kDefaultContext = 8192;
 
 // What the command line holds as text.
 struct Texts {
-  std::string isa, activations = "auto", kv_dtype = "auto", communicator = "auto", shares;
+  std::string isa, activations = "auto", kv_dtype = "auto", communicator = "auto", shares,
+                   expert_shares;
+  int dp = 0, ep = 0;
   std::string device = "cpu", dtype = "auto", graphs = "on";
+  std::string overlap = "auto";
   std::string log_level = "info";
   uint64_t kv_memory = 0;
 };
 
-// "2:1" or "2,1,1".
-Result<std::vector<int>> parse_shares(const std::string& text) {
-  std::vector<int> shares;
-  for (const char *at = text.data(), *end = at + text.size(); at < end;) {
-    int share = 0;
-    const auto [next, error] = std::from_chars(at, end, share);
-    if (error != std::errc{} || share < 1 || share > 1'000'000 ||
-        (next != end && *next != ':' && *next != ',') || next + 1 == end)
-      return invalid_argument("--shares must be positive whole numbers such as 2:1, not " + text);
-    shares.push_back(share);
-    at = next == end ? end : next + 1;
-  }
-  return shares;
+// least: what each number may be; no text: no shares.
+Status read_shares(const char* flag, const std::string& text, int least, std::vector<int>& shares) {
+  if (text.empty()) return {};
+  auto parsed = parse_shares(text, least);
+  if (!parsed.ok()) return parsed.status().annotate(flag);
+  shares = std::move(*parsed);
+  return {};
 }
 
 void declare_model(CLI::App& app, WorkerOptions& o, Texts& texts) {
@@ -73,6 +70,18 @@ void declare_shape(CLI::App& app, WorkerOptions& o, Texts& texts) {
   app.add_option("--pp", o.replica.layout.pp, "Pipeline stages: each holds some of the layers")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  app.add_option("--dp", texts.dp,
+                 "Groups of --tp ranks per stage, each with sequences of its own, for models with "
+                 "experts (data-parallel attention); 0: what --ep asks for, or 1")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--ep", texts.ep,
+                 "Ranks of a stage over which the experts of a layer are spread: --tp times --dp; "
+                 "0: follows from them")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--expert-shares", texts.expert_shares,
+                 "Weights of a stage's ranks for experts, as in 2:1:1:0; experts follow them");
   app.add_option("--shares", texts.shares,
                  "Weights of the tensor-parallel ranks, as in 2:1; shards follow them");
   app.add_option("--threads", o.replica.threads, "Threads of this rank")
@@ -80,6 +89,11 @@ void declare_shape(CLI::App& app, WorkerOptions& o, Texts& texts) {
       ->capture_default_str();
   app.add_option("--isa", texts.isa,
                  "Instruction set of the kernels (portable, avx2); all give the same bits");
+  app.add_option("--overlap", texts.overlap,
+                 "Cut steps in two, one half computing while the other communicates: auto (where "
+                 "it is predicted to gain), on or off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
   app.add_option("--communicator", texts.communicator, "How ranks talk: auto, shm or mpi")
       ->check(CLI::IsMember({"auto", "shm", "mpi"}))
       ->capture_default_str();
@@ -146,6 +160,16 @@ Status interpret_device(const Texts& texts, ReplicaOptions& replica) {
   return {};
 }
 
+// --tp, --dp and --ep are two numbers too many to choose freely.
+Status interpret_experts(const Texts& texts, Layout& layout) {
+  layout.dp = texts.dp > 0 ? texts.dp : std::max(1, texts.ep / layout.tp);
+  if (texts.ep > 0 && texts.ep != layout.ep())
+    return invalid_argument(concat("--ep ", texts.ep, " is not possible with --tp ", layout.tp,
+                                   texts.dp > 0 ? concat(" and --dp ", texts.dp) : "",
+                                   ": experts are spread over all ranks of a stage, tp times dp"));
+  return read_shares("--expert-shares", texts.expert_shares, 0, layout.expert_shares);
+}
+
 Status interpret(const Texts& texts, WorkerOptions& o) {
   ReplicaOptions& replica = o.replica;
   if (!texts.isa.empty()) {
@@ -159,7 +183,8 @@ Status interpret(const Texts& texts, WorkerOptions& o) {
   replica.kv_memory = static_cast<int64_t>(texts.kv_memory);
   replica.fit_context = replica.limits.max_context == 0;
   if (replica.fit_context) replica.limits.max_context = kDefaultContext;
-  COHORT_ASSIGN_OR_RETURN(replica.layout.shares, parse_shares(texts.shares));
+  COHORT_RETURN_IF_ERROR(interpret_experts(texts, replica.layout));
+  COHORT_RETURN_IF_ERROR(read_shares("--shares", texts.shares, 1, replica.layout.shares));
   if (!replica.layout.shares.empty() && int(replica.layout.shares.size()) != replica.layout.tp)
     return invalid_argument(concat("--shares has ", replica.layout.shares.size(),
                                    " numbers, but --tp is ", replica.layout.tp));
@@ -167,6 +192,9 @@ Status interpret(const Texts& texts, WorkerOptions& o) {
                                                          {"shm", CommunicatorKind::shm},
                                                          {"mpi", CommunicatorKind::mpi}};
   o.communicator = kinds.at(texts.communicator);
+  replica.overlap = texts.overlap == "on"    ? Overlap::on
+                    : texts.overlap == "off" ? Overlap::off
+                                             : Overlap::automatic;
   o.log_level = parse_log_level(texts.log_level);
   if (o.coordinator.rfind(':') == std::string::npos)
     return invalid_argument("--coordinator must be HOST:PORT, not " + o.coordinator);
