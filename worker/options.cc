@@ -3,7 +3,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <map>
+
+#include "parallel/shard.h"
 
 namespace cohort {
 namespace {
