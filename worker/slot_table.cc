@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/slot_table.h"
 
-#include "base/check.h"
 #include "kernels/kv_layout.h"
 
 namespace cohort {

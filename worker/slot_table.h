@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "base/status.h"
 #include "worker/step_plan.h"
 
@@ -41,13 +42,16 @@ class SlotTable {
   Status apply(const StepPlan& plan);
 
   // A slot of this dp group, by its number in plans.
-  const Slot& at(int32_t slot) const { return slots_[size_t(slot - first_)]; }
+  const Slot& at(int32_t slot) const {
+    COHORT_CHECK(owns(slot));
+    return slots_[size_t(slot - first_)];
+  }
   SlotRef ref(int32_t slot) const { return {slot, at(slot).life}; }
   // Adds a sampled token, unless the sequence is gone.
   void append(SlotRef ref, int32_t token);
 
  private:
-  bool owns(int32_t slot) const { return dp_of(slot, limits_) == dp_; }
+  bool owns(int32_t slot) const { return slot >= first_ && slot - first_ < limits_.max_slots; }
   Slot& own(int32_t slot) { return slots_[size_t(slot - first_)]; }
   Status check(const StepPlan& plan);
   Status check_order(const StepPlan& plan) const;

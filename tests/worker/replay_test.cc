@@ -17,8 +17,8 @@ namespace {
 
 constexpr Duration kAnswer = std::chrono::seconds(60);
 
-OpenCheckpoint tiny() {
-  return [] { return std::make_shared<TinyCheckpoint>(tiny_model(DType::q4_1)); };
+OpenCheckpoint opens(const ReplicaOptions& options) {
+  return [=] { return open_tiny(options); };
 }
 
 // With a prompt that the cache can hold all of.
@@ -79,10 +79,32 @@ class ReplayTest : public ::testing::Test {
         const SequenceId id{i, round};
         EXPECT_EQ(events.end(id).finish, FinishReason::length) << events.end(id).error;
         const auto prompt = int32_t(requests()[i].prompt.size());
-        EXPECT_EQ(events.end(id).cached_tokens, round == 1 ? 0 : (prompt - 1) / 16 * 16);
+        // A prompt is cached where it was computed; with dp groups it may come to another one.
+        const int32_t most = round == 1 ? 0 : (prompt - 1) / 16 * 16;
+        const int32_t least = options.layout.dp == 1 ? most : 0;
+        EXPECT_GE(events.end(id).cached_tokens, least);
+        EXPECT_LE(events.end(id).cached_tokens, most);
         outputs.push_back(events.outputs().at(id));
       }
     return outputs;
+  }
+
+  // The oracle has no leader and no cache: each request alone, on one rank.
+  void expect_same_as_alone(const Outputs& outputs, const ReplicaOptions& one_rank) {
+    const auto all = requests();
+    for (size_t i = 0; i < all.size(); i++) {
+      std::vector<int32_t> alone;
+      const auto generated = generate(opens(one_rank), one_rank, {all[i]});
+      for (const SampledToken& sampled : generated[0].tokens) alone.push_back(sampled.token);
+      EXPECT_EQ(outputs[i], alone) << "request " << i;
+      EXPECT_EQ(outputs[i + all.size()], alone) << "request " << i << " of the second round";
+    }
+  }
+  PlanRecord read_record() {
+    PlanRecord recorded = require_ok(read_plan_record(path_));
+    EXPECT_FALSE(recorded.plans.empty());
+    EXPECT_EQ(recorded.plans.size(), recorded.results.size());
+    return recorded;
   }
 
   const std::string path_ = ::testing::TempDir() +
@@ -91,24 +113,33 @@ class ReplayTest : public ::testing::Test {
 };
 
 TEST_F(ReplayTest, E08_E12_RecordedPlansGiveTheSameResultsOnAnyLayout) {
-  const Outputs outputs = record(tiny_options(2));
-  // The oracle has no leader and no cache: each request alone, on one rank.
-  const auto all = requests();
-  for (size_t i = 0; i < all.size(); i++) {
-    std::vector<int32_t> alone;
-    const auto generated = generate(tiny(), tiny_options(), {all[i]});
-    for (const SampledToken& sampled : generated[0].tokens) alone.push_back(sampled.token);
-    EXPECT_EQ(outputs[i], alone) << "request " << i;
-    EXPECT_EQ(outputs[i + all.size()], alone) << "request " << i << " with its prompt cached";
-  }
-
-  const PlanRecord recorded = require_ok(read_plan_record(path_));
-  ASSERT_FALSE(recorded.plans.empty());
-  ASSERT_EQ(recorded.plans.size(), recorded.results.size());
+  expect_same_as_alone(record(tiny_options(2)), tiny_options());
+  const PlanRecord recorded = read_record();
   lead(tiny_options(2), [&](RankGroup& group) {
     expect_same(require_ok(replay(recorded.plans, group)), recorded.results);
   });
-  expect_same(run_plans(tiny(), tiny_options(1, 3), recorded.plans), recorded.results);
+  const ReplicaOptions stages = tiny_options(1, 3);
+  expect_same(run_plans(opens(stages), stages, recorded.plans), recorded.results);
+}
+
+TEST_F(ReplayTest, E08_E12_DpGroupsServeAsOneReplicaAndAreReplayed) {
+  ReplicaOptions options = tiny_options();
+  options.model = "tests/data/tiny_models/qwen3_moe";
+  const ReplicaOptions one_rank = options;
+  options.layout.dp = 2;
+  expect_same_as_alone(record(options), one_rank);
+  const PlanRecord recorded = read_record();
+  EXPECT_EQ(recorded.limits.dp, 2);
+  int64_t common = 0;  // steps in which both groups computed
+  for (const StepPlan& plan : recorded.plans) {
+    const auto rows = rows_of(plan, recorded.limits);
+    common += rows[0] > 0 && rows[1] > 0;
+  }
+  EXPECT_GT(common, 5);
+  options.layout.tp = 2;  // other ranks, the same groups
+  lead(options, [&](RankGroup& group) {
+    expect_same(require_ok(replay(recorded.plans, group)), recorded.results);
+  });
 }
 
 }  // namespace
