@@ -66,8 +66,8 @@ class SlotTable {
   const int64_t vocab_;
   const int32_t dp_, first_;  // the group, and its first slot
   std::vector<Slot> slots_;   // of the group
-  std::vector<uint64_t>
-      seen_;  // per slot of all groups: a mark of the check that saw it freed or named
+  // Per slot of all groups: a mark of the check that saw it freed or named.
+  std::vector<uint64_t> seen_;
   uint64_t checks_ = 0;
   uint64_t epoch_ = 0, step_ = 0, checksum_ = 0, lives_ = 0;
 };
