@@ -46,6 +46,8 @@ struct TensorRule {
   Extent rows, columns;  // rows of Extent::one: a vector
   bool absent_when_tied = false;
   bool (*in_layer)(const ModelConfig& config, int64_t layer) = nullptr;  // null: in all
+  // GGUF files without `gguf` hold it in two tensors (model/latent_parts.h); empty: they must not.
+  std::string_view gguf_keys = {}, gguf_values = {};
 };
 
 struct Family {

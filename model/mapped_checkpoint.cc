@@ -50,11 +50,15 @@ std::string canonical_text(const ModelConfig& c) {
 std::string fingerprint_of(const ModelConfig& config, const std::vector<BoundWeight>& weights) {
   Sha256 hash;
   hash.update(canonical_text(config));
+  const auto sample = [&hash](std::span<const std::byte> data) {
+    const size_t size = std::min(kSampleBytes, data.size());
+    hash.update(data.first(size)).update(data.last(size));
+  };
   for (const BoundWeight& weight : weights) {
     hash.update(concat("\n", weight.info.name, " ", name(weight.info.dtype), " ", weight.info.rows,
                        " ", weight.info.columns, "\n"));
-    const size_t sample = std::min(kSampleBytes, weight.data.size());
-    hash.update(weight.data.first(sample)).update(weight.data.last(sample));
+    sample(weight.data);
+    if (weight.parts) sample(weight.parts->values);
   }
   return to_hex(hash.finish());
 }
@@ -99,6 +103,11 @@ Status MappedCheckpoint::read(const WeightInfo& weight, int64_t row_begin, int64
   const size_t offset = size_t(bytes_of(info.dtype, column_begin));
   const size_t width = size_t(bytes_of(info.dtype, column_end - column_begin));
   const size_t rows = size_t(row_end - row_begin);
+  if (stored.parts) {
+    read_latent_parts(*stored.parts, row_begin, row_end, column_begin, column_end, out);
+    bytes_read_ += int64_t(rows * width);
+    return {};
+  }
   const std::byte* first = stored.data.data() + size_t(row_begin) * stride + offset;
   if (rows == 0 || width == 0) return {};
   if (width == stride) {

@@ -94,6 +94,9 @@ class Binder {
     part.info.rows = size_of(rule.rows, config_);
     part.info.columns = size_of(rule.columns, config_);
     part.vector = rule.rows == Extent::one;
+    if (format_ == FileFormat::gguf && !rule.gguf_keys.empty() && !by_name_.contains(source))
+      return bind_parts(name, with_number(rule.gguf_keys, layer),
+                        with_number(rule.gguf_values, layer));
     if (!has_number(name)) return bind_one(name, source, part, rule.absent_when_tied);
     if (!has_number(source)) return bind_stacked(name, source, part);
     for (int64_t expert = 0; expert < config_.experts.count; expert++)
@@ -124,9 +127,32 @@ class Binder {
     return {};
   }
 
+  // kv_up from its two parts.
+  Status bind_parts(const std::string& name, const std::string& keys, const std::string& values) {
+    used_.insert(keys);
+    used_.insert(values);
+    const LatentConfig& latent = config_.latent;
+    Part key, value;
+    key.stacked = value.stacked = config_.heads;
+    key.info.rows = value.info.columns = latent.kv_rank;
+    key.info.columns = latent.nope_dim;
+    value.info.rows = latent.value_dim;
+    COHORT_ASSIGN_OR_RETURN(const StoredTensor* key_tensor, find(keys, key));
+    COHORT_ASSIGN_OR_RETURN(const StoredTensor* value_tensor, find(values, value));
+    Part whole;
+    whole.info.dtype = DType::f32;
+    whole.info.rows = size_of(Extent::kv_up, config_);
+    whole.info.columns = latent.kv_rank;
+    add(name, keys, whole, key_tensor->data);
+    weights_.back().parts =
+        LatentParts{key.info.dtype,  value.info.dtype, key_tensor->data, value_tensor->data,
+                    latent.nope_dim, latent.value_dim, latent.kv_rank};
+    return {};
+  }
+
   void add(std::string name, const std::string& source, const Part& part,
            std::span<const std::byte> data) {
-    BoundWeight weight{part.info, data};
+    BoundWeight weight{.info = part.info, .data = data};
     weight.info.name = std::move(name);
     weight.info.source_name = source;
     weights_.push_back(std::move(weight));

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matches what a file holds with what a family needs.
 #pragma once
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/status.h"
 #include "model/checkpoint.h"
 #include "model/families.h"
+#include "model/latent_parts.h"
 #include "model/stored_tensor.h"
 
 namespace cohort {
 
 struct BoundWeight {
   WeightInfo info;
-  std::span<const std::byte> data;
+  std::span<const std::byte> data;        // with `parts`: those of the keys
+  std::optional<LatentParts> parts = {};  // the weight is made from these, in f32
 };
 
 // One weight for each rule and layer, in the order of the rules, layer by layer. Fails where a

@@ -43,7 +43,8 @@ constexpr TensorRule kAttention[] = {
     {"layers.{}.attention.kv_down_norm", "blk.{}.attn_kv_a_norm.weight",
      "model.layers.{}.self_attn.kv_a_layernorm.weight", Extent::one, Extent::kv_rank},
     {"layers.{}.attention.kv_up", "blk.{}.attn_kv_b.weight",
-     "model.layers.{}.self_attn.kv_b_proj.weight", Extent::kv_up, Extent::kv_rank},
+     "model.layers.{}.self_attn.kv_b_proj.weight", Extent::kv_up, Extent::kv_rank, false, nullptr,
+     "blk.{}.attn_k_b.weight", "blk.{}.attn_v_b.weight"},
     {"layers.{}.attention.o", "blk.{}.attn_output.weight",
      "model.layers.{}.self_attn.o_proj.weight", Extent::hidden, Extent::values},
 };
@@ -94,26 +95,26 @@ Status read_gguf_score_scale(const Settings& settings, ModelConfig& config) {
 }
 
 Status read_gguf_latent(const Settings& settings, ModelConfig& config) {
-  int64_t split = 0;
-  COHORT_RETURN_IF_ERROR(read_if_there(settings.integer("attention.key_length_mla"), split));
-  if (split != 0)
-    return unimplemented(
-        "files with 'attention.key_length_mla' hold 'attn_kv_b' in two parts, of which one is "
-        "transposed, which is not supported; use the safetensors checkpoint or a file with "
-        "'attn_kv_b'");
   LatentConfig& latent = config.latent;
   COHORT_RETURN_IF_ERROR(
       read_count_if_there(settings, "attention.q_lora_rank", 0, kMostRank, latent.q_rank));
   COHORT_RETURN_IF_ERROR(
       read_count(settings, "attention.kv_lora_rank", 1, kMostRank, latent.kv_rank));
+  // Files that hold the parts of kv_up apart describe one shared head of the latent rows in the
+  // ordinary settings and the model's heads in these.
+  int64_t key_dim = 0;
   COHORT_RETURN_IF_ERROR(
-      read_count(settings, "attention.value_length", 1, kMostDims, latent.value_dim));
+      read_count_if_there(settings, "attention.key_length_mla", 1, kMostDims, key_dim));
+  if (key_dim != 0) config.head_dim = key_dim;
+  COHORT_RETURN_IF_ERROR(
+      read_count(settings, key_dim != 0 ? "attention.value_length_mla" : "attention.value_length",
+                 1, kMostDims, latent.value_dim));
   COHORT_RETURN_IF_ERROR(
       read_count(settings, "rope.dimension_count", 2, kMostDims, latent.rope_dim));
   latent.nope_dim = config.head_dim - latent.rope_dim;
   if (latent.nope_dim < 1)
-    return invalid_argument(concat("'attention.key_length' is ", config.head_dim,
-                                   " and 'rope.dimension_count' ", latent.rope_dim));
+    return invalid_argument(concat("keys have ", config.head_dim,
+                                   " dimensions and 'rope.dimension_count' is ", latent.rope_dim));
   config.kv_heads = config.heads;
   return {};
 }

@@ -73,6 +73,11 @@ struct Stored {
 };
 using Tensors = std::map<std::string, Stored>;
 
+std::vector<int64_t> shape_of(const WeightInfo& weight) {
+  if (weight.rows == 1) return {weight.columns};
+  return {weight.rows, weight.columns};
+}
+
 void add_layer_weight(const WeightInfo& weight, std::vector<std::byte> data, Tensors& tensors) {
   const size_t number = std::string("layers.").size();
   const size_t dot = weight.name.find('.', number);
@@ -85,10 +90,8 @@ void add_layer_weight(const WeightInfo& weight, std::vector<std::byte> data, Ten
   stored.type = weight.dtype;
   if (expert)
     stored.shape = {stored.shape.empty() ? 1 : stored.shape[0] + 1, weight.rows, weight.columns};
-  else if (weight.rows == 1)
-    stored.shape = {weight.columns};
   else
-    stored.shape = {weight.rows, weight.columns};
+    stored.shape = shape_of(weight);
   stored.data.insert(stored.data.end(), data.begin(), data.end());
 }
 
@@ -104,9 +107,7 @@ Tensors tensors_of(Checkpoint& checkpoint) {
       add_layer_weight(weight, std::move(data), tensors);
       continue;
     }
-    std::vector<int64_t> shape{weight.columns};
-    if (weight.rows != 1) shape.insert(shape.begin(), weight.rows);
-    tensors[found->second] = {weight.dtype, shape, std::move(data)};
+    tensors[found->second] = {weight.dtype, shape_of(weight), std::move(data)};
   }
   return tensors;
 }
@@ -212,7 +213,8 @@ class FamiliesGguf : public testing::Test {
 
 void nothing(GgufWriter&, Tensors&) {}
 
-TEST_F(FamiliesGguf, DenseQwen) {
+TEST_F(FamiliesGguf, WithoutSettingsOfTheirOwn) {
+  expect_same("olmoe", "olmoe", nothing);
   expect_same("qwen2", "qwen2", nothing);
   expect_same("qwen3", "qwen3", nothing);
 }
@@ -223,8 +225,6 @@ TEST_F(FamiliesGguf, QwenWithExperts) {
   });
   expect_same("qwen3moe", "qwen3_moe", nothing);
 }
-
-TEST_F(FamiliesGguf, Olmoe) { expect_same("olmoe", "olmoe", nothing); }
 
 // No model that is published has magnitudes that differ, and a file can hold but one.
 TEST_F(FamiliesGguf, DeepSeekV2) {
@@ -250,6 +250,73 @@ TEST_F(FamiliesGguf, DeepSeekV3) {
         w.add_f64("deepseek2.rope.scaling.yarn_log_multiplier", 0.1);
       },
       [](ModelConfig& config) { config.draft_layers = 0; });
+}
+
+// Files of today hold kv_up in two parts, that of the keys transposed: [heads, kv_rank, nope_dim].
+void split_kv_up(const ModelConfig& c, DType type, Tensors& tensors) {
+  const int64_t nope = c.latent.nope_dim, value = c.latent.value_dim, rank = c.latent.kv_rank;
+  for (int64_t layer = 0; layer < c.layers; layer++) {
+    const std::string block = concat("blk.", layer, ".");
+    const Stored whole = tensors.at(block + "attn_kv_b.weight");
+    tensors.erase(block + "attn_kv_b.weight");
+    std::vector<float> w(size_t(c.heads * (nope + value) * rank)), keys, values;
+    dequantize(whole.type, whole.data.data(), int64_t(w.size()), w.data());
+    for (int64_t head = 0; head < c.heads; head++) {
+      const float* first = &w[size_t(head * (nope + value) * rank)];
+      for (int64_t column = 0; column < rank; column++)
+        for (int64_t row = 0; row < nope; row++) keys.push_back(first[row * rank + column]);
+      values.insert(values.end(), first + nope * rank, first + (nope + value) * rank);
+    }
+    const auto store = [&](const std::vector<float>& from, const char* name, int64_t rows,
+                           int64_t columns) {
+      Stored stored{type, {c.heads, rows, columns}, {}};
+      const auto bytes = std::as_bytes(std::span(from));
+      stored.data.assign(bytes.begin(), bytes.end());
+      if (type == DType::bf16) {  // the upper halves: the values are bf16 already
+        stored.data.clear();
+        for (size_t i = 0; i < bytes.size(); i += 4)
+          stored.data.insert(stored.data.end(), {bytes[i + 2], bytes[i + 3]});
+      }
+      tensors[block + name] = std::move(stored);
+    };
+    store(keys, "attn_k_b.weight", rank, nope);
+    store(values, "attn_v_b.weight", value, rank);
+  }
+}
+
+void add_split_lengths(const ModelConfig& c, GgufWriter& w) {
+  w.add_u32("deepseek2.attention.key_length_mla", uint32_t(c.head_dim));
+  w.add_u32("deepseek2.attention.value_length_mla", uint32_t(c.latent.value_dim));
+}
+
+TEST_F(FamiliesGguf, DeepSeekWithKeysAndValuesApart) {
+  const auto from = open(kModels + "deepseek_v2_lite");
+  const ModelConfig& config = from->config();
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const auto opened = rewrite("deepseek2", *from, [&](GgufWriter& w, Tensors& tensors) {
+      add_deepseek(config, w);
+      add_split_lengths(config, w);
+      split_kv_up(config, type, tensors);
+    });
+    ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+    EXPECT_EQ((*opened)->config().latent, config.latent);
+    EXPECT_EQ((*opened)->config().head_dim, config.head_dim);
+    const std::string name = "layers.1.attention.kv_up";
+    const WeightInfo &weight = *(*opened)->find(name), &right = *from->find(name);
+    EXPECT_EQ(weight.dtype, DType::f32);
+    ASSERT_EQ(shape_of(weight), shape_of(right));
+    std::vector<float> expected(size_t(right.rows * right.columns));
+    dequantize(right.dtype, read_all(*from, right).data(), int64_t(expected.size()),
+               expected.data());
+    const auto bytes = std::as_bytes(std::span(expected));
+    EXPECT_EQ(read_all(**opened, weight), (std::vector<std::byte>(bytes.begin(), bytes.end())));
+    // A rectangle from the keys of one head to the values of the next.
+    std::vector<float> part(50 * 3);
+    ASSERT_TRUE(
+        (*opened)->read(weight, 10, 60, 7, 10, reinterpret_cast<std::byte*>(part.data())).ok());
+    for (size_t i = 0; i < part.size(); i++)
+      ASSERT_EQ(part[i], expected[(10 + i / 3) * size_t(right.columns) + 7 + i % 3]) << i;
+  }
 }
 
 // The committed file, which the gguf package wrote. Queries and keys are permuted in it.
@@ -304,7 +371,16 @@ TEST_F(FamiliesGguf, RefusesWhatItCannotCompute) {
     });
   };
   EXPECT_EQ(deepseek("x", 1), "no error");
-  EXPECT_THAT(deepseek("attention.key_length_mla", 24), HasSubstr("attn_kv_b"));
+  EXPECT_THAT(deepseek("attention.key_length_mla", 24), HasSubstr("value_length_mla' is missing"));
+  EXPECT_THAT(error_of("deepseek2", "deepseek_v3",
+                       [&](GgufWriter& w, Tensors& tensors) {
+                         const auto from = open(kModels + "deepseek_v3");
+                         add_deepseek(from->config(), w);
+                         w.add_f64("deepseek2.rope.scaling.yarn_log_multiplier", 0.1);
+                         split_kv_up(from->config(), DType::f32, tensors);
+                         tensors["blk.1.attn_v_b.weight"].shape = {4, 32, 12};
+                       }),
+              HasSubstr("'blk.1.attn_v_b.weight' has shape [4, 32, 12]"));
   EXPECT_THAT(deepseek("expert_gating_func", 3), HasSubstr("'expert_gating_func' is 3"));
   EXPECT_THAT(deepseek("expert_group_count", 3), HasSubstr("8 experts in 3 groups"));
   EXPECT_THAT(deepseek("kv", 1), HasSubstr("'attention.kv_lora_rank' is missing"));
