@@ -6,9 +6,10 @@
 
 #include <cmath>
 #include <filesystem>
-#include <map>
+#include <functional>
 
 #include "model/checkpoint.h"
+#include "tests/model/gguf_tensors.h"
 #include "tests/support/gguf_writer.h"
 
 namespace cohort {
@@ -23,93 +24,6 @@ std::unique_ptr<Checkpoint> open(const std::string& path) {
   Result<std::unique_ptr<Checkpoint>> opened = Checkpoint::open(path);
   EXPECT_TRUE(opened.ok()) << opened.status().to_string();
   return opened.ok() ? *std::move(opened) : nullptr;
-}
-
-std::vector<std::byte> read_all(Checkpoint& checkpoint, const WeightInfo& weight) {
-  std::vector<std::byte> bytes(size_t(weight.bytes()));
-  const Status status = checkpoint.read(weight, 0, weight.rows, 0, weight.columns, bytes.data());
-  EXPECT_TRUE(status.ok()) << status.to_string();
-  return bytes;
-}
-
-// Names of llama.cpp's tensors, without "blk.N.".
-const std::map<std::string, std::string> kParts = {
-    {"attention_norm", "attn_norm.weight"},
-    {"attention.q", "attn_q.weight"},
-    {"attention.k", "attn_k.weight"},
-    {"attention.v", "attn_v.weight"},
-    {"attention.o", "attn_output.weight"},
-    {"attention.q_bias", "attn_q.bias"},
-    {"attention.k_bias", "attn_k.bias"},
-    {"attention.v_bias", "attn_v.bias"},
-    {"attention.q_norm", "attn_q_norm.weight"},
-    {"attention.k_norm", "attn_k_norm.weight"},
-    {"attention.q_down", "attn_q_a.weight"},
-    {"attention.q_down_norm", "attn_q_a_norm.weight"},
-    {"attention.q_up", "attn_q_b.weight"},
-    {"attention.kv_down", "attn_kv_a_mqa.weight"},
-    {"attention.kv_down_norm", "attn_kv_a_norm.weight"},
-    {"attention.kv_up", "attn_kv_b.weight"},
-    {"feed_forward_norm", "ffn_norm.weight"},
-    {"feed_forward.gate", "ffn_gate.weight"},
-    {"feed_forward.up", "ffn_up.weight"},
-    {"feed_forward.down", "ffn_down.weight"},
-    {"router", "ffn_gate_inp.weight"},
-    {"router_bias", "exp_probs_b.bias"},
-    {"experts.gate", "ffn_gate_exps.weight"},
-    {"experts.up", "ffn_up_exps.weight"},
-    {"experts.down", "ffn_down_exps.weight"},
-    {"shared_expert.gate", "ffn_gate_shexp.weight"},
-    {"shared_expert.up", "ffn_up_shexp.weight"},
-    {"shared_expert.down", "ffn_down_shexp.weight"},
-    {"shared_gate", "ffn_gate_inp_shexp.weight"},
-};
-
-// Tensors of a file; experts of one kind are appended to each other in the order of their numbers.
-struct Stored {
-  DType type;
-  std::vector<int64_t> shape;
-  std::vector<std::byte> data;
-};
-using Tensors = std::map<std::string, Stored>;
-
-std::vector<int64_t> shape_of(const WeightInfo& weight) {
-  if (weight.rows == 1) return {weight.columns};
-  return {weight.rows, weight.columns};
-}
-
-void add_layer_weight(const WeightInfo& weight, std::vector<std::byte> data, Tensors& tensors) {
-  const size_t number = std::string("layers.").size();
-  const size_t dot = weight.name.find('.', number);
-  std::string part = weight.name.substr(dot + 1);
-  const bool expert = part.starts_with("experts.");
-  if (expert) part = "experts." + part.substr(part.rfind('.') + 1);
-  const std::string name =
-      concat("blk.", weight.name.substr(number, dot - number), ".", kParts.at(part));
-  Stored& stored = tensors[name];
-  stored.type = weight.dtype;
-  if (expert)
-    stored.shape = {stored.shape.empty() ? 1 : stored.shape[0] + 1, weight.rows, weight.columns};
-  else
-    stored.shape = shape_of(weight);
-  stored.data.insert(stored.data.end(), data.begin(), data.end());
-}
-
-Tensors tensors_of(Checkpoint& checkpoint) {
-  const std::map<std::string, std::string> whole = {{"embedding", "token_embd.weight"},
-                                                    {"final_norm", "output_norm.weight"},
-                                                    {"head", "output.weight"}};
-  Tensors tensors;
-  for (const WeightInfo& weight : checkpoint.weights()) {
-    std::vector<std::byte> data = read_all(checkpoint, weight);
-    const auto found = whole.find(weight.name);
-    if (found == whole.end()) {
-      add_layer_weight(weight, std::move(data), tensors);
-      continue;
-    }
-    tensors[found->second] = {weight.dtype, shape_of(weight), std::move(data)};
-  }
-  return tensors;
 }
 
 class FamiliesGguf : public testing::Test {
