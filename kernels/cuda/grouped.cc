@@ -53,14 +53,49 @@ GroupedProduct product(const Tensor& y, const Tensor& x, const MatrixGroup& w,
   return out;
 }
 
-cudaError_t multiply_few(const GroupedProduct& p, bool quantised, int tokens, cudaStream_t stream) {
-  return quantised ? grouped_quant_few(p, tokens, stream) : grouped_plain_few(p, tokens, stream);
+// How the parts of quantised, or plain, weights are multiplied.
+enum class Way { tensor, int8, exact };
+Way way_of(const Tensor& x, const Activations& scratch, bool quantised) {
+  if (quantised && scratch.mode() == ActivationMode::int8) return Way::int8;
+  const bool f32 = x.dtype() == DType::f32 || (quantised && scratch.mode() == ActivationMode::f32);
+  return f32 ? Way::exact : Way::tensor;
 }
 
-cudaError_t multiply_many(const GroupedProduct& p, bool quantised, int64_t most, RowTile* tiles,
-                          cudaStream_t stream) {
-  return quantised ? grouped_quant_many(p, tiles, most, stream)
-                   : grouped_plain_many(p, tiles, most, stream);
+// One product of a group.
+struct Call {
+  Stream& stream;
+  int64_t rows;  // of x
+  Int8Rows int8;
+  RowTile* tiles = nullptr;  // for many rows
+  int64_t most = 0;
+
+  cudaError_t run(const GroupedProduct& p, Way way, bool quantised) const {
+    const cudaStream_t on = compute(stream);
+    if (way == Way::exact) return grouped_exact(p, quantised, on);
+    if (tiles != nullptr) {
+      if (way == Way::int8) return grouped_int8_many(p, int8, tiles, most, on);
+      return quantised ? grouped_quant_many(p, tiles, most, on)
+                       : grouped_plain_many(p, tiles, most, on);
+    }
+    if (way == Way::int8) return grouped_int8_few(p, int8, on);
+    const int tokens = rows <= kFewest * p.groups ? 8 : 16;
+    return quantised ? grouped_quant_few(p, tokens, on) : grouped_plain_few(p, tokens, on);
+  }
+};
+
+void start_int8(Call& call, const Tensor& x, Activations& scratch) {
+  call.int8 = int8_rows(scratch.storage().data(), call.rows, x.dim(1));
+  cuda_check(
+      quantize_rows(x.data(), x.dtype(), call.rows, x.dim(1), call.int8, compute(call.stream)),
+      "quantize_rows");
+}
+
+void start_tiles(Call& call, const MatrixGroup& w, const Tensor& offsets) {
+  call.most = most_tiles(call.rows, w.size());
+  const size_t bytes = size_t(call.most) * sizeof(RowTile);
+  call.tiles = reinterpret_cast<RowTile*>(state(call.stream).scratch(bytes));
+  cuda_check(list_tiles(offsets.i32(), w.size(), call.tiles, call.most, compute(call.stream)),
+             "list_tiles");
 }
 
 }  // namespace
@@ -84,27 +119,23 @@ using namespace cohort::cuda;
 
 void grouped_matmul(Stream& stream, Tensor y, Tensor x, const MatrixGroup& w, Tensor offsets,
                     Activations& scratch) {
-  const int64_t rows = x.dim(0), groups = w.size();
-  const bool many = rows > kFew * groups && x.dtype() != DType::f32;
-  const int64_t most = many ? most_tiles(rows, groups) : 0;
-  RowTile* tiles = nullptr;
-  if (many) {
-    tiles = reinterpret_cast<RowTile*>(state(stream).scratch(size_t(most) * sizeof(RowTile)));
-    cuda_check(list_tiles(offsets.i32(), w.size(), tiles, most, compute(stream)), "list_tiles");
-  }
   const std::vector<MatrixPart>& parts = w.matrices.front().parts();
+  bool int8 = false, exact = true;
+  for (const MatrixPart& part : parts) {
+    const Way way = way_of(x, scratch, is_quantized(part.dtype));
+    int8 |= way == Way::int8;
+    exact &= way == Way::exact;
+  }
+  Call call{stream, x.dim(0), {}};
+  if (int8) start_int8(call, x, scratch);
+  if (!exact && call.rows > kFew * w.size()) start_tiles(call, w, offsets);
   int64_t first_row = 0;
-  for (size_t part = 0; part < parts.size(); first_row += parts[part++].rows) {
-    if (parts[part].rows == 0) continue;
-    const GroupedProduct p = product(y, x, w, offsets, part, first_row);
-    const bool quantised = is_quantized(parts[part].dtype);
-    const bool exact =
-        x.dtype() == DType::f32 || (quantised && scratch.mode() == ActivationMode::f32);
-    const cudaError_t error =
-        exact  ? grouped_exact(p, quantised, compute(stream))
-        : many ? multiply_many(p, quantised, most, tiles, compute(stream))
-               : multiply_few(p, quantised, rows <= kFewest * groups ? 8 : 16, compute(stream));
-    cuda_check(error, "grouped_matmul");
+  for (size_t i = 0; i < parts.size(); first_row += parts[i++].rows) {
+    if (parts[i].rows == 0) continue;
+    const bool quantised = is_quantized(parts[i].dtype);
+    cuda_check(
+        call.run(product(y, x, w, offsets, i, first_row), way_of(x, scratch, quantised), quantised),
+        "grouped_matmul");
   }
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "kernels/cuda/product.h"
 #include "kernels/cuda/quant_view.h"
 
 namespace cohort::cuda {
@@ -53,6 +54,11 @@ cudaError_t grouped_plain_many(const GroupedProduct& p, const RowTile* tiles, st
 cudaError_t grouped_quant_few(const GroupedProduct& p, int tokens, cudaStream_t stream);
 cudaError_t grouped_quant_many(const GroupedProduct& p, const RowTile* tiles, std::int64_t most,
                                cudaStream_t stream);
+
+// int8 activations times quantised weights; x: all rows. y is of `in`.
+cudaError_t grouped_int8_few(const GroupedProduct& p, const Int8Rows& x, cudaStream_t stream);
+cudaError_t grouped_int8_many(const GroupedProduct& p, const Int8Rows& x, const RowTile* tiles,
+                              std::int64_t most, cudaStream_t stream);
 
 // In f32, without tensor cores: plain weights are f32, quantised ones become f32 as they are used.
 cudaError_t grouped_exact(const GroupedProduct& p, bool quantised, cudaStream_t stream);

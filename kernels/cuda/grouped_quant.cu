@@ -1,29 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // f16 or bf16 activations times a group of matrices of quantised weights: the tiles of
 // quant_tile.h, each with a matrix of its own.
-#include "kernels/cuda/grouped_product.h"
+#include "kernels/cuda/grouped_device.h"
 #include "kernels/cuda/portable.h"
 #include "kernels/cuda/quant_tile.h"
 
 namespace cohort::cuda {
 namespace {
-
-// Of `rows` rows of one matrix.
-template <class T>
-GPU_FN QuantProduct product_of(const GroupedProduct& g, int group, std::int64_t first,
-                               std::int64_t rows) {
-  QuantProduct p{};
-  p.w = g.w;
-  p.w.data = g.weights[group];
-  p.x = static_cast<const T*>(g.x) + first * g.columns;
-  p.y = static_cast<T*>(g.y) + first * g.y_stride;
-  p.out = DType::f16;  // anything but f32: T
-  p.n = g.n;
-  p.rows = rows;
-  p.columns = p.unit_columns = g.columns;
-  p.y_stride = g.y_stride;
-  return p;
-}
 
 // Grid (panels, matrices).
 template <class T, class Kind, int N>

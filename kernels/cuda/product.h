@@ -22,14 +22,16 @@ struct QuantProduct {
   std::int64_t y_stride, y_unit;  // between rows and between units, in elements
 };
 
-// Rows in int8 (docs/arithmetic.md section 1): q [rows][columns], d and s [columns / 32][rows].
+// Rows in int8 (docs/arithmetic.md section 1): q [rows][columns], d and s [columns / 32][stride],
+// stride being the rows of all of them.
 struct Int8Rows {
   std::int8_t* q;
   float *d, *s;
+  std::int64_t stride;
 };
 inline Int8Rows int8_rows(std::byte* storage, std::int64_t rows, std::int64_t columns) {
   float* scales = reinterpret_cast<float*>(storage + rows * columns);
-  return {reinterpret_cast<std::int8_t*>(storage), scales, scales + rows * (columns / 32)};
+  return {reinterpret_cast<std::int8_t*>(storage), scales, scales + rows * (columns / 32), rows};
 }
 
 // f16 or bf16 activations. At most kFewRows rows: bound by reading weights; more: by arithmetic.

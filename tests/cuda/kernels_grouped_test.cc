@@ -191,6 +191,30 @@ TEST_F(GroupedTest, QuantisedWeightsBecomeF32WhereThatIsAskedFor) {
                  DType::bf16, reference::tolerance(DType::q4_k).f32_activations);
 }
 
+// The integers, their scales and the chain over them are the CPU's, whatever the kernel.
+TEST_P(GroupedOfType, Int8ActivationsGiveTheBitsOfTheCpu) {
+  if (!is_quantized(type())) GTEST_SKIP() << "plain weights multiply activations as they are";
+  std::mt19937 random(12);
+  Stream s = stream(activations()), cpu(1, Isa::portable);
+  const int64_t columns = 512;
+  const Group group = random_group(s, int(kOffsets.size()) - 1, {type()}, {37}, columns, random);
+  MatrixGroup same;
+  for (const std::vector<Weights>& parts : group.weights)
+    same.matrices.push_back(reference::pack(cpu, 0, {&parts[0]}));
+  const auto x = test::rounded(activations(), reference::random_floats(kRows * columns, random));
+  Activations scratch(cpu, kRows, columns, ActivationMode::int8);
+  std::vector<float> expected(size_t(kRows) * 37);
+  ops::grouped_matmul(cpu, Tensor(expected.data(), DType::f32, {kRows, 37}),
+                      Tensor(x.data(), DType::f32, {kRows, columns}), same,
+                      Tensor(kOffsets.data(), DType::i32, {int64_t(kOffsets.size())}), scratch);
+  expected = test::rounded(activations(), expected);
+  for (const int64_t length : kLengths) {
+    std::vector<float> y = run(s, x, length, group, kOffsets, ActivationMode::int8);
+    y.resize(expected.size());
+    ASSERT_TRUE(same_bits(y, expected)) << length << " rows";
+  }
+}
+
 TEST_F(GroupedTest, NanStaysInItsRow) {
   std::mt19937 random(7);
   for (const DType type : {DType::f16, DType::q4_0}) {
