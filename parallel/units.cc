@@ -21,12 +21,14 @@ int64_t kv_heads_per_unit(const ModelShape& shape) {
   return 0;
 }
 
+constexpr int64_t kFewUnits = 8;
+
 // Units should be many enough to be shared out evenly and few enough that partial sums (one vector
 // for every subtree that a rank owns) stay small; a power of two gives whole subtrees to 2, 4, 8
 // ranks.
 int64_t ffn_units(int64_t blocks) {
   const int64_t power = std::min<int64_t>(blocks & -blocks, 32);
-  if (power >= 8) return power;
+  if (power >= kFewUnits) return power;
   for (int64_t n = std::min<int64_t>(blocks, 64); n > 1; n--)
     if (blocks % n == 0) return n;
   return 1;
@@ -39,7 +41,9 @@ struct FfnUnits {
 };
 Result<FfnUnits> cut_ffn(int64_t width, int64_t block) {
   if (width == 0) return FfnUnits{};
-  if (width % kActivationBlock == 0) block = std::max(block, kActivationBlock);
+  // Whole activation blocks, where that leaves enough of them to share out.
+  if (width % kActivationBlock == 0 && width / kActivationBlock >= kFewUnits)
+    block = std::max(block, kActivationBlock);
   if (width % block != 0)
     return invalid_argument(
         concat("the feed-forward width ", width, " is not a whole number of blocks of ", block));
@@ -55,13 +59,14 @@ Status check_tp(const ModelUnits& units, const Layout& layout) {
   for (const int ffn : {units.ffn, units.shared_ffn})
     if (ffn > 0) most = std::min(most, ffn);
   if (layout.tp >= 1 && layout.tp <= most) return {};
-  return invalid_argument(
-      concat("tensor parallelism of ", layout.tp, " is not possible for this model: it has ",
-             units.attention, " attention units (", units.kv_heads_per_unit, " KV heads each), ",
-             units.ffn, " feed-forward units and ", units.vocab,
-             " vocabulary units, and every rank needs one of each. Possible sizes: 1 to ", most,
-             "; more ranks can be used as pipeline stages or as further replicas",
-             units.experts > 0 ? ", or for data-parallel attention" : ""));
+  return invalid_argument(concat(
+      "tensor parallelism of ", layout.tp, " is not possible for this model: it has ",
+      units.attention, " attention units (", units.kv_heads_per_unit, " KV heads each), ",
+      units.ffn, " feed-forward units",
+      units.shared_ffn > 0 ? concat(", ", units.shared_ffn, " of shared experts") : "", " and ",
+      units.vocab, " vocabulary units, and every rank needs one of each. Possible sizes: 1 to ",
+      most, "; more ranks can be used as pipeline stages or as further replicas",
+      units.experts > 0 ? ", or for data-parallel attention" : ""));
 }
 
 Status check_stages(const ModelUnits& units, const Layout& layout) {

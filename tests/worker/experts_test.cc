@@ -103,7 +103,8 @@ TEST_P(ExpertsTest, MicroBatchesChangeNoBit) {
 
 INSTANTIATE_TEST_SUITE_P(Models, ExpertsTest,
                          ::testing::Values(Model{"mixtral", 6, 1}, Model{"qwen2_moe", 6, 2},
-                                           Model{"qwen3_moe", 8, 1}, Model{"olmoe", 8, 1}),
+                                           Model{"qwen3_moe", 8, 1}, Model{"olmoe", 8, 1},
+                                           Model{"deepseek_v2", 8, 1}, Model{"deepseek_v3", 8, 1}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

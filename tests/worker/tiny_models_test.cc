@@ -84,15 +84,18 @@ TEST_P(TinyModelsTest, E08_GreedyTokensAreThoseOfTransformers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, TinyModelsTest,
-                         ::testing::Values(Model{"llama2", "", 2, 1}, Model{"llama3", "", 1, 3},
-                                           Model{"llama3_bf16", "", 2, 1},
-                                           Model{"llama3_bf16", "llama3_bf16.gguf", 1, 1},
-                                           Model{"mistral", "", 2, 2}, Model{"smollm2", "", 3, 2},
-                                           Model{"tinyllama", "", 2, 2}),
-                         [](const auto& info) {
-                           return info.param.name + (info.param.file.empty() ? "" : "_gguf");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, TinyModelsTest,
+    ::testing::Values(Model{"llama2", "", 2, 1}, Model{"llama3", "", 1, 3},
+                      Model{"llama3_bf16", "", 2, 1},
+                      Model{"llama3_bf16", "llama3_bf16.gguf", 1, 1}, Model{"mistral", "", 2, 2},
+                      Model{"smollm2", "", 3, 2}, Model{"tinyllama", "", 2, 2},
+                      Model{"qwen2", "", 2, 2}, Model{"qwen3", "", 2, 1},
+                      Model{"mixtral", "", 2, 1}, Model{"qwen2_moe", "", 2, 2},
+                      Model{"qwen3_moe", "", 2, 1}, Model{"olmoe", "", 2, 1},
+                      Model{"deepseek_v2", "", 2, 1}, Model{"deepseek_v2_lite", "", 2, 2},
+                      Model{"deepseek_v3", "", 2, 1}, Model{"mixtral", "mixtral.gguf", 1, 2}),
+    [](const auto& info) { return info.param.name + (info.param.file.empty() ? "" : "_gguf"); });
 
 }  // namespace
 }  // namespace cohort::testing
