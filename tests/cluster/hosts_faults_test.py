@@ -15,6 +15,7 @@ from network import Network, run
 from prompts import GREEDY, PROMPTS, seeded
 
 LONG = 80
+TINY = os.path.abspath(os.path.join(os.path.dirname(__file__), "../data/tiny_models/llama3"))
 JOBS = [(PROMPTS[i], {**parameters, "max_tokens": LONG}) for i, parameters in ((0, GREEDY), (2, seeded(2)), (4, seeded(4)))]
 # One replica has no room for all streams, so two share them.
 LIMITS = ["--context", 1024, "--max-batch", len(JOBS) - 1]
@@ -145,16 +146,15 @@ def check_leader_cut_off(network, cluster, undisturbed):
 def check_model_missing_there(network):
     """E05: a rank other than the leader that cannot start ends the whole job, and is named."""
     b = network.hosts[1]
-    model = os.path.abspath(os.path.join(os.path.dirname(__file__), "../data/tiny_models/llama3"))
-    run(*b.prefix(), "mount", "-t", "tmpfs", "tmpfs", model)
+    run(*b.prefix(), "mount", "-t", "tmpfs", "tmpfs", TINY)
     start = time.monotonic()
-    done = subprocess.run([os.path.join(BIN, "cohort"), "up", "--tp", "2", "--model", model, "--threads", "1",
+    done = subprocess.run([os.path.join(BIN, "cohort"), "up", "--tp", "2", "--model", TINY, "--threads", "1",
                            "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *host_arguments(network, "a,b")],
                           env=dict(os.environ, **network.environment()), capture_output=True, text=True, timeout=60,
                           check=False)
     assert done.returncode == 1 and done.stdout == "", done
-    assert "rank 1 cannot start" in done.stderr and model in done.stderr, done.stderr
-    run(*b.prefix(), "umount", model)
+    assert "rank 1 cannot start" in done.stderr and TINY in done.stderr, done.stderr
+    run(*b.prefix(), "umount", TINY)
     print(f"E05: a rank that cannot load ends the job after {time.monotonic() - start:.1f} s", flush=True)
 
 

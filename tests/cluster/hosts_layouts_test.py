@@ -17,6 +17,9 @@ LAYOUTS = [
     ("tiny_models/llama3", "a,b", ["--pp", 2]),
     ("tiny_models/llama3", "a,b", ["--tp", 2, "--pp", 2]),
     ("tiny_models/llama3", "a:1,b:2", ["--pp", 3]),
+    # Experts spread over all ranks, attention data-parallel; then tensor-parallel within each host.
+    ("tiny_models/mixtral", "a,b,c,d", ["--dp", 4]),
+    ("tiny_models/mixtral", "a,b", ["--tp", 2, "--dp", 2]),
 ]
 CONTEXT = 512
 # Plain, of another script, and longer than one prefill chunk of CHUNK.
