@@ -61,7 +61,7 @@ std::string plain_sample(const std::string& arch) {
   return w.bytes();
 }
 
-std::string latent_sample() {
+std::string latent_sample(bool apart) {
   GgufWriter w;
   add_settings(w, "deepseek2");
   w.add_u32("deepseek2.attention.kv_lora_rank", 3);
@@ -72,14 +72,35 @@ std::string latent_sample() {
   add(w, "blk.0.attn_q.weight", {4, 4});
   add(w, "blk.0.attn_kv_a_mqa.weight", {5, 4});
   add(w, "blk.0.attn_kv_a_norm.weight", {3});
-  add(w, "blk.0.attn_kv_b.weight", {6, 3});
+  if (apart) {
+    w.add_u32("deepseek2.attention.key_length_mla", 4);
+    w.add_u32("deepseek2.attention.value_length_mla", 4);
+    add(w, "blk.0.attn_k_b.weight", {1, 3, 2});
+    add(w, "blk.0.attn_v_b.weight", {1, 4, 3});
+  } else {
+    add(w, "blk.0.attn_kv_b.weight", {6, 3});
+  }
   return w.bytes();
 }
 
 const std::vector<std::string>& samples() {
   static const std::vector<std::string> all{plain_sample("llama"), plain_sample("qwen3moe"),
-                                            latent_sample()};
+                                            latent_sample(false), latent_sample(true)};
   return all;
+}
+
+void check(const cohort::BoundWeight& weight, std::span<const std::byte> file) {
+  const auto within = [&](std::span<const std::byte> data) {
+    return data.data() >= file.data() && data.data() + data.size() <= file.data() + file.size();
+  };
+  if (!within(weight.data)) std::abort();
+  if (!weight.parts) {
+    if (uint64_t(weight.info.bytes()) != weight.data.size()) std::abort();
+    return;
+  }
+  if (!within(weight.parts->values)) std::abort();
+  std::vector<std::byte> out(size_t(weight.info.bytes()));
+  read_latent_parts(*weight.parts, 0, weight.info.rows, 0, weight.info.columns, out.data());
 }
 
 // Whether the model was accepted.
@@ -95,11 +116,7 @@ bool use(std::span<const std::byte> bytes) {
   const auto weights =
       cohort::bind_weights(*known->family, known->config, cohort::FileFormat::gguf, stored);
   if (!weights.ok()) return false;
-  for (const cohort::BoundWeight& weight : *weights) {
-    if (uint64_t(weight.info.bytes()) != weight.data.size()) std::abort();
-    const std::byte* end = weight.data.data() + weight.data.size();
-    if (weight.data.data() < bytes.data() || end > bytes.data() + bytes.size()) std::abort();
-  }
+  for (const cohort::BoundWeight& weight : *weights) check(weight, bytes);
   return true;
 }
 
