@@ -21,6 +21,9 @@ struct RankView {
   std::string device;
   int64_t last_progress_ms = 0;
   std::string where;
+  // Since the rank started; all in seconds but the last.
+  double compute = 0, communication = 0, hidden_communication = 0, idle = 0;
+  uint64_t bytes_sent = 0;
 };
 
 struct ReplicaView {

@@ -7,7 +7,10 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <array>
+#include <map>
 #include <mutex>
+#include <utility>
 
 namespace cohort {
 
@@ -59,6 +62,23 @@ struct Metrics::Families {
     return prometheus::BuildGauge().Name(name).Help(help).Labels(labels).Register(registry);
   }
 
+  prometheus::Family<Counter>& counters(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Labels(labels).Register(registry);
+  }
+  // A rank counts from its start; here it goes on where the last one ended.
+  void count_rank(const std::string& replica, const RankView& rank) {
+    const Labels of = {
+        {"replica", replica}, {"rank", std::to_string(rank.rank)}, {"host", rank.host}};
+    const std::array values = {rank.compute, rank.communication, rank.hidden_communication,
+                               rank.idle, static_cast<double>(rank.bytes_sent)};
+    std::array<double, 5>& seen = seen_of_ranks[{replica, rank.rank}];
+    const std::array families = {&compute, &communication, &hidden, &idle, &sent};
+    for (size_t i = 0; i < values.size(); i++) {
+      families[i]->Add(of).Increment(values[i] >= seen[i] ? values[i] - seen[i] : values[i]);
+      seen[i] = values[i];
+    }
+  }
+
   prometheus::Registry registry;
   const Labels labels;
   Counter& prompt = counter("cohort_prompt_tokens_total", "Prompt tokens of started sequences");
@@ -88,9 +108,23 @@ struct Metrics::Families {
   prometheus::Family<Gauge>& kv = gauges("cohort_kv_blocks", "KV blocks of a replica");
   prometheus::Family<Gauge>& kv_usage =
       gauges("cohort_kv_cache_usage_perc", "Share of KV blocks that sequences hold, 0 to 1");
+  prometheus::Family<Counter>& compute = counters("cohort_rank_compute_seconds_total",
+                                                  "Seconds of steps in which a rank did not wait");
+  prometheus::Family<Counter>& communication =
+      counters("cohort_rank_communication_seconds_total",
+               "Seconds that a rank's collectives and messages took, waiting for peers included");
+  prometheus::Family<Counter>& hidden =
+      counters("cohort_rank_hidden_communication_seconds_total",
+               "Seconds of communication during which the rank computed");
+  prometheus::Family<Counter>& idle =
+      counters("cohort_rank_idle_seconds_total", "Seconds of steps in which a rank waited");
+  prometheus::Family<Counter>& sent =
+      counters("cohort_rank_bytes_sent_total", "Bytes that a rank sent to others of its replica");
   prometheus::Family<Gauge>& preemptions =
       gauges("cohort_num_preemptions", "Preemptions since the replica started");
   std::mutex render_mutex;
+  // By replica and rank, what was last reported; guarded by render_mutex.
+  std::map<std::pair<std::string, int>, std::array<double, 5>> seen_of_ranks;
 };
 
 Metrics::Metrics(const std::string& model) : families_(std::make_unique<Families>(model)) {}
@@ -131,6 +165,7 @@ std::string Metrics::render(const ClusterView& view) {
     kv("free", r.blocks_free);
     kv("cached", r.blocks_cached);
     const double held = static_cast<double>(r.blocks_total - r.blocks_free - r.blocks_cached);
+    for (const RankView& rank : r.ranks) f.count_rank(r.name, rank);
     f.kv_usage.Add(labels).Set(r.blocks_total > 0 ? held / static_cast<double>(r.blocks_total) : 0);
   }
   return prometheus::TextSerializer().Serialize(f.registry.Collect());

@@ -260,7 +260,9 @@ std::vector<ReplicaView> ReplicaTable::view() const {
     const auto& ranks = r.load.ranks_size() ? r.load.ranks() : r.hello.ranks();
     for (const auto& k : ranks)
       v.ranks.push_back({k.rank(), k.host(), k.pid(), k.tp(), k.pp(), k.device(),
-                         k.last_progress_ms(), k.where()});
+                         k.last_progress_ms(), k.where(), k.compute_seconds(),
+                         k.communication_seconds(), k.hidden_communication_seconds(),
+                         k.idle_seconds(), k.bytes_sent()});
     views.push_back(std::move(v));
   }
   return views;

@@ -7,6 +7,7 @@
 #include "tools/model_command.h"
 #include "tools/template_command.h"
 #include "tools/tokenize_command.h"
+#include "tools/trace_command.h"
 #include "tools/up_command.h"
 
 int main(int argc, char** argv) {
@@ -27,6 +28,7 @@ int main(int argc, char** argv) {
   cohort::add_model_command(app, exit_code);
   cohort::add_tokenize_command(app, exit_code);
   cohort::add_template_command(app, exit_code);
+  cohort::add_trace_command(app, exit_code);
   cohort::add_host_daemon_command(app, exit_code);
   try {
     app.parse(argc, argv);

@@ -6,11 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "worker/lanes.h"
 #include "worker/slot_table.h"
 #include "worker/stage_ends.h"
 #include "worker/step_runner.h"
 #include "worker/token_route.h"
+#include "worker/trace.h"
 
 namespace cohort {
 namespace {
@@ -25,8 +27,7 @@ int dp_of(const StageParts& parts) { return parts.mesh.coordinates(parts.rank).d
 class CpuStepRunner final : public StepRunner {
  public:
   explicit CpuStepRunner(const StageParts& parts);
-  // A step that failed may have left verbs under way, which use what comes after the line.
-  ~CpuStepRunner() override { line_.stop(); }
+  ~CpuStepRunner() override;
 
   int depth() const override { return 1; }
   Status launch(const StepPlan& plan) override;
@@ -36,6 +37,7 @@ class CpuStepRunner final : public StepRunner {
   void abort(const Status&) override {}
 
  private:
+  void save_trace();
   std::unique_ptr<StageInput> make_input(const StageParts& parts, int64_t max_rows);
   std::unique_ptr<StageOutput> make_output(const StageParts& parts, int64_t max_rows);
   Status compute(const StepPlan& plan, std::vector<SlotResult>& slots);
@@ -51,7 +53,9 @@ class CpuStepRunner final : public StepRunner {
 
   Stream& stream_;
   const StepLimits limits_;
-  const int dp_;
+  const int rank_, dp_;
+  const TraceOptions trace_options_;
+  std::unique_ptr<Trace> trace_;  // null: nobody asked
   VerbLine line_;
   Stage stage_;
   Group pp_;
@@ -69,7 +73,9 @@ class CpuStepRunner final : public StepRunner {
 CpuStepRunner::CpuStepRunner(const StageParts& parts)
     : stream_(parts.stream),
       limits_(parts.limits),
+      rank_(parts.rank),
       dp_(dp_of(parts)),
+      trace_options_(parts.trace),
       line_(parts.lanes > 1),
       stage_(with_line(parts, line_)),
       pp_(parts.pp, GroupKind::pp, &line_),
@@ -82,6 +88,25 @@ CpuStepRunner::CpuStepRunner(const StageParts& parts)
     lanes_.push_back(std::make_unique<Lane>(rows, stage_.hidden(), make_input(parts, rows),
                                             make_output(parts, rows)));
   }
+  if (trace_options_.path.empty()) return;
+  trace_ = std::make_unique<Trace>(trace_options_.process, rank_);
+  line_.observe(trace_.get());
+  where_.listen(trace_.get());
+}
+
+CpuStepRunner::~CpuStepRunner() {
+  // A step that failed may have left verbs under way, which use what comes after the line.
+  line_.stop();
+  if (trace_ != nullptr) save_trace();
+}
+
+// Once: further steps are not traced.
+void CpuStepRunner::save_trace() {
+  const Status saved = write_trace(*trace_, trace_options_, rank_);
+  if (!saved.ok()) log_warning(saved.message());
+  line_.observe(nullptr);
+  where_.listen(nullptr);
+  trace_.reset();
 }
 
 std::unique_ptr<StageInput> CpuStepRunner::make_input(const StageParts& parts, int64_t max_rows) {
@@ -104,6 +129,9 @@ Status CpuStepRunner::launch(const StepPlan& plan) {
   const CommunicationTimes before = line_.times();
   if (!plan.entries.empty()) COHORT_RETURN_IF_ERROR(compute(plan, result.slots));
   where_.set(Operation::idle);
+  if (trace_ != nullptr && !plan.entries.empty()) trace_->end_step();
+  if (trace_ != nullptr && trace_options_.steps > 0 && trace_->steps() == trace_options_.steps)
+    save_trace();
   result.compute_seconds = seconds(std::chrono::steady_clock::now() - started);
   if (!plan.entries.empty())
     times_.add(step_times(result.compute_seconds, before, line_.times(),
@@ -136,6 +164,7 @@ void CpuStepRunner::run(const StepPlan& plan, const StepPlan& part,
                         std::vector<SlotResult>& slots) {
   group_rows_ = rows_of(plan, limits_);
   used_ = lanes_for(plan);
+  if (trace_ != nullptr) trace_->begin_step(plan.step, group_rows_[size_t(dp_)], used_);
   where_.set(Operation::wait_for_tokens);
   if (stage_.first()) route_.before_step(part);
   for (int lane = 0; lane < used_; lane++) prepare(lane, part);

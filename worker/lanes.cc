@@ -10,8 +10,8 @@ namespace cohort {
 namespace {
 
 // Runs the lane until it waits for a verb or has ended.
-void resume(Lane& lane, VerbLine& line, Where& where) {
-  where.restore(lane.where);
+void resume(Lane& lane, int index, VerbLine& line, Where& where) {
+  where.restore(lane.where, index);
   if (lane.waiting)
     std::exchange(lane.waiting, nullptr).resume();
   else
@@ -62,9 +62,10 @@ void run_in_turns(std::span<const std::unique_ptr<Lane>> lanes, VerbLine& line, 
   while (std::ranges::any_of(lanes, running))
     for (size_t i = 0; i < lanes.size(); i++) {
       if (!running(lanes[i])) continue;
-      resume(*lanes[i], line, where);
+      resume(*lanes[i], int(i), line, where);
       if (i > 0) check_order(*lanes[i - 1], *lanes[i]);
     }
+  where.restore(where.word(), 0);
 }
 
 }  // namespace cohort

@@ -11,6 +11,7 @@
 #include "worker/leader/session.h"
 #include "worker/rank.h"
 #include "worker/rank_group.h"
+#include "worker/split_model.h"
 
 namespace cohort {
 namespace {
@@ -136,6 +137,9 @@ int lead(World& world, Control& control, const WorkerOptions& options,
     if (!recorder.ok()) return failed(recorder.status());
     loop_options.recorder = std::move(*recorder);
   }
+  loop_options.split = split_policy(
+      options.replica.overlap, world.size() > 1 && options.replica.gpu.device == DeviceKind::cpu,
+      (*rank)->limits(), (*rank)->times());
   RankGroup group(**rank, control.hub.get(), end_process);
   loop_options.health = [&group] { return group.failure(); };
   RankStates states(std::move(control.ranks), **rank, control.hub.get());

@@ -130,6 +130,12 @@ void declare_service(CLI::App& app, WorkerOptions& o, Texts& texts) {
   app.add_option("--log-level", texts.log_level, "debug, info, warning or error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->capture_default_str();
+  app.add_option("--trace", o.replica.trace.path,
+                 "Write what each rank did when to FILE.<rank>.json, for `cohort trace`");
+  app.add_option("--trace-steps", o.replica.trace.steps,
+                 "Write the trace after so many steps; 0: at the end")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
   app.add_option("--record-plans", o.record_plans,
                  "Write every step plan and result to this file, for replay");
 }
@@ -198,6 +204,7 @@ Status interpret(const Texts& texts, WorkerOptions& o) {
   replica.overlap = texts.overlap == "on"    ? Overlap::on
                     : texts.overlap == "off" ? Overlap::off
                                              : Overlap::automatic;
+  replica.trace.process = o.name;
   o.log_level = parse_log_level(texts.log_level);
   if (o.coordinator.rfind(':') == std::string::npos)
     return invalid_argument("--coordinator must be HOST:PORT, not " + o.coordinator);

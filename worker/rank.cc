@@ -52,10 +52,20 @@ std::vector<Communicator*> Rank::communicators() const {
   return made;
 }
 
+WorkTotals Rank::work() const {
+  const StepTimes total = runner_->times().total();
+  return {.compute_seconds = total.compute,
+          .communication_seconds = total.communication,
+          .hidden_communication_seconds = total.hidden,
+          .idle_seconds = total.idle,
+          .bytes_sent = uint64_t(total.bytes_sent)};
+}
+
 Progress Rank::progress() const {
   return {.step = finished_.load(std::memory_order_relaxed),
           .busy = busy_.load(std::memory_order_relaxed),
-          .where = runner_->where().text()};
+          .where = runner_->where().text(),
+          .work = work()};
 }
 
 }  // namespace cohort

@@ -78,6 +78,7 @@ class Rank {
   Partition partition_;
   std::unique_ptr<Stream> stream_;
   std::vector<Communicator*> communicators() const;
+  WorkTotals work() const;
 
   std::unique_ptr<Communicator> tp_, dp_, pp_, world_;  // between hosts' memories
   // Between GPUs' memories; empty on the CPU.

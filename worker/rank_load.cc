@@ -339,6 +339,12 @@ class RankLoader {
     return options_.overlap == Overlap::off || world_.size() == 1 || gpu() ? 1 : 2;
   }
 
+  TraceOptions trace() const {
+    TraceOptions trace = options_.trace;
+    trace.process = concat(trace.process, " rank ", world_.rank(), " on ", world_.host());
+    return trace;
+  }
+
   Status build() {
     Stream& stream = *rank_->stream_;
     rank_->pool_ = std::make_unique<KvPool>(stream.device(), geometry(), layers().size(),
@@ -358,7 +364,8 @@ class RankLoader {
                            .pp = gpu() ? *rank_->device_pp_ : *rank_->pp_,
                            .tokens = gpu() ? *rank_->device_tokens_ : *rank_->world_,
                            .load_expert = expert_loader(),
-                           .lanes = lanes()};
+                           .lanes = lanes(),
+                           .trace = trace()};
     rank_->runner_ = gpu() ? make_cuda_step_runner(parts) : make_cpu_step_runner(parts);
     return {};
   }

@@ -52,6 +52,7 @@ std::vector<RankState> RankStates::now() {
       RankState& state = ranks_.at(size_t(peer.rank));
       state.last_progress = duration_cast<milliseconds>(now - peer.last_progress);
       state.where = peer.progress.where;
+      state.work = peer.progress.work;
     }
   }
   // Our own state is asked for here and not pushed to the hub.
@@ -60,6 +61,7 @@ std::vector<RankState> RankStates::now() {
   step_ = progress.step;
   ranks_[0].last_progress = duration_cast<milliseconds>(now - progressed_);
   ranks_[0].where = progress.where;
+  ranks_[0].work = progress.work;
   return ranks_;
 }
 

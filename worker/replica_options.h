@@ -30,6 +30,13 @@ struct GpuOptions {
 // Whether a step's rows are cut in two, one computing while the other's collectives run.
 enum class Overlap { automatic, on, off };
 
+// Where a rank writes what it did when (trace.h).
+struct TraceOptions {
+  std::string path;                 // with ".<rank>.json" after it; empty: no trace
+  std::string process = "replica";  // what the replica is called in it
+  int64_t steps = 0;                // written when so many steps are done; 0: at the end
+};
+
 struct ReplicaOptions {
   std::string model;  // path for Checkpoint::open
   Layout layout;
@@ -42,6 +49,7 @@ struct ReplicaOptions {
   // of what is free on a GPU.
   int64_t kv_memory = 0;
   GpuOptions gpu;
+  TraceOptions trace;
   Overlap overlap = Overlap::automatic;  // automatic: where it is predicted to gain
   StepLimits limits;                     // blocks and in_flight are filled in by Rank::load
   // Nobody asked for limits.max_context in particular: where the KV cache is too small for one such

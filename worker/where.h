@@ -35,7 +35,7 @@ enum class Operation : uint8_t {
 class WhereListener {
  public:
   virtual ~WhereListener() = default;
-  virtual void moved(uint64_t word) = 0;
+  virtual void moved(uint64_t word, int lane) = 0;
 };
 
 // set, restore, listen: by the step thread. text: by any thread.
@@ -44,16 +44,18 @@ class Where {
   static constexpr int64_t kNoLayer = 0xffffffff;
 
   void set(Operation operation, int64_t layer = kNoLayer) {
-    restore(uint64_t(layer) << 8 | uint64_t(operation));
+    restore(uint64_t(layer) << 8 | uint64_t(operation), lane_);
   }
   // "attention output and its all-reduce tp, layer 17".
   std::string text() const { return text(word()); }
 
   // All of it as a number: what one micro-batch is doing while another one runs.
   uint64_t word() const { return value_.load(std::memory_order_relaxed); }
-  void restore(uint64_t word) {
+  // lane: whose word it is; stays until the next call.
+  void restore(uint64_t word, int lane) {
+    lane_ = lane;
     value_.store(word, std::memory_order_relaxed);
-    if (listener_ != nullptr) listener_->moved(word);
+    if (listener_ != nullptr) listener_->moved(word, lane);
   }
   static Operation operation(uint64_t word) { return Operation(word & 255); }
   static int64_t layer(uint64_t word) { return int64_t(word >> 8); }
@@ -65,6 +67,7 @@ class Where {
 
  private:
   std::atomic<uint64_t> value_{uint64_t(kNoLayer) << 8};
+  int lane_ = 0;  // the step thread's, as what follows
   WhereListener* listener_ = nullptr;
 };
 

@@ -43,6 +43,29 @@ TEST_F(PagesTest, PagesForPeopleAndProbes) {
   EXPECT_THAT(metrics, testing::HasSubstr("state=\"READY\"} 1"));
 }
 
+TEST_F(PagesTest, MetricsTellWhereTheTimeOfRanksWent) {
+  start();
+  HttpClient client(server_->http_port());
+  const auto fake = replica({});
+  ASSERT_TRUE(eventually([&] { return client.get("/ready").status == 200; }));
+  // A counter that is asked for twice does not count twice.
+  (void)client.get("/metrics");
+  const std::string metrics = client.get("/metrics").body;
+  EXPECT_THAT(metrics, testing::HasSubstr("# TYPE cohort_rank_compute_seconds_total counter"));
+  const auto value = [&](const std::string& name) {
+    const size_t at = metrics.find("\ncohort_rank_" + name + "{");
+    const std::string line = metrics.substr(at + 1, metrics.find('\n', at + 1) - at - 1);
+    EXPECT_THAT(line, testing::HasSubstr("host=\"fakehost\""));
+    EXPECT_THAT(line, testing::HasSubstr("replica="));
+    return line.substr(line.rfind(' ') + 1) + (line.find("rank=\"1\"") != line.npos ? " of 1" : "");
+  };
+  EXPECT_THAT(value("compute_seconds_total"), testing::AnyOf("20", "21 of 1"));
+  EXPECT_THAT(value("communication_seconds_total"), testing::AnyOf("5", "5 of 1"));
+  EXPECT_THAT(value("hidden_communication_seconds_total"), testing::AnyOf("3.5", "3.5 of 1"));
+  EXPECT_THAT(value("idle_seconds_total"), testing::AnyOf("1.5", "1.5 of 1"));
+  EXPECT_THAT(value("bytes_sent_total"), testing::AnyOf("1048576", "1048576 of 1"));
+}
+
 TEST_F(PagesTest, E04_AStuckRankTurnsReadinessOffAndIsNamed) {
   options_.service.replicas.stall = milliseconds(1000);
   start();

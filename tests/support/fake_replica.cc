@@ -220,6 +220,11 @@ LeaderMessage FakeReplica::load() const {
     rank.set_device("fake");
     rank.set_last_progress_ms(i == 1 ? options_.stuck_rank_ms : 0);
     rank.set_where("all_reduce");
+    rank.set_compute_seconds(20 + i);
+    rank.set_communication_seconds(5);
+    rank.set_hidden_communication_seconds(3.5);
+    rank.set_idle_seconds(1.5);
+    rank.set_bytes_sent(1 << 20);
   }
   return message;
 }

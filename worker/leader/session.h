@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "comm/control.h"
 #include "worker/leader/batch_loop.h"
 
 namespace cohort {
@@ -27,6 +28,7 @@ struct RankState {
   std::string device;  // "cpu avx2, 1 thread"
   std::chrono::milliseconds last_progress{0};
   std::string where;
+  WorkTotals work = {};
 };
 
 struct ReplicaDescription {

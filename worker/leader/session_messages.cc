@@ -40,6 +40,11 @@ replica::v1::RankInfo to_wire(const RankState& rank) {
   info.set_device(rank.device);
   info.set_last_progress_ms(rank.last_progress.count());
   info.set_where(rank.where);
+  info.set_compute_seconds(rank.work.compute_seconds);
+  info.set_communication_seconds(rank.work.communication_seconds);
+  info.set_hidden_communication_seconds(rank.work.hidden_communication_seconds);
+  info.set_idle_seconds(rank.work.idle_seconds);
+  info.set_bytes_sent(rank.work.bytes_sent);
   return info;
 }
 
