@@ -15,7 +15,7 @@
 #include "tools/host_watch.h"
 #include "tools/model_store.h"
 #include "tools/supervisor.h"
-#include "tools/up_options.h"
+#include "tools/up_launch.h"
 
 namespace cohort {
 namespace {

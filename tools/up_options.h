@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `cohort up` was asked for, and the command lines that follow from it.
+// What `cohort up` was asked for.
 #pragma once
 #include <algorithm>
 #include <string>
 #include <vector>
-
-#include "tools/process.h"
-#include "tools/up_hosts.h"
 
 namespace CLI {
 class App;
@@ -38,17 +35,5 @@ struct UpOptions {
 };
 
 void declare_up_options(CLI::App& app, UpOptions& options);
-
-// Where things are: the same paths on all hosts.
-struct UpPaths {
-  std::string folder;  // of cohort-coordinator and cohort-worker
-  std::string model;   // resolved
-};
-
-Command coordinator_command(const UpOptions& options, const UpPaths& paths,
-                            const std::string& listen);
-// session: where the coordinator takes leaders. keeper: of the HostWatch; "" if all ranks are here.
-Command replica_command(const UpOptions& options, const UpPaths& paths, const HostPlan& plan,
-                        const std::string& session, const std::string& keeper, int replica);
 
 }  // namespace cohort

@@ -14,7 +14,7 @@ from hosts import HostsCluster, host_arguments
 from network import Network, run
 from prompts import GREEDY, PROMPTS, seeded
 
-LONG = 80
+LONG = 48
 TINY = os.path.abspath(os.path.join(os.path.dirname(__file__), "../data/tiny_models/llama3"))
 JOBS = [(PROMPTS[i], {**parameters, "max_tokens": LONG}) for i, parameters in ((0, GREEDY), (2, seeded(2)), (4, seeded(4)))]
 # One replica has no room for all streams, so two share them.

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tools/host_address.h"
-#include "tools/up_options.h"
+#include "tools/up_launch.h"
 
 namespace cohort {
 namespace {
