@@ -55,7 +55,7 @@ class Group {
  public:
   // Verbs run at once, and nobody keeps account.
   explicit Group(Communicator& communicator) : communicator_(&communicator) {}
-  // line: may be null, which is as above.
+  // line: may be null, which is as above; so is a group of one.
   Group(Communicator& communicator, GroupKind kind, VerbLine* line)
       : communicator_(&communicator), kind_(kind), line_(line) {}
 
@@ -117,8 +117,8 @@ class Group {
     return call;
   }
   Started start(const VerbCall& call) {
-    if (line_ == nullptr) return Started(perform(call));
-    if (line_->posts(*communicator_)) return Started(*line_, line_->post(call));
+    if (line_ == nullptr || size() == 1) return Started(perform(call));
+    if (line_->is_open()) return Started(*line_, line_->post(call));
     return Started(line_->run(call));
   }
 

@@ -34,7 +34,7 @@ Status VerbLine::run(const VerbCall& call) {
   entry.end = now();
   times_.idle += seconds(entry.end - entry.start);
   if (observer_ != nullptr) observer_->waited(entry.start, entry.end);
-  account(entry, entry.start, entry.end);
+  account(entry, {}, {entry.start, entry.end});
   return status;
 }
 
@@ -50,22 +50,25 @@ int64_t VerbLine::post(const VerbCall& call) {
 
 Status VerbLine::finish(int64_t number) {
   COHORT_CHECK_LT(number, next_);
-  TimePoint from{}, until{};
-  if (number >= accounted_) wait(number, from, until);
-  // A verb ran during this wait or before it: no other wait was for a verb as late as this.
-  for (; accounted_ <= number; accounted_++) account(entry(accounted_), from, until);
+  if (number < accounted_) return failure_of(number);
+  const Wait now = wait(number);
+  // Of all waits only this one and the last, from which the step thread may have woken late, can
+  // have been while a verb ran that is not accounted for: the others were for verbs before it.
+  for (; accounted_ <= number; accounted_++) account(entry(accounted_), last_, now);
+  if (now.from < now.until) last_ = now;
   return failure_of(number);
 }
 
-void VerbLine::wait(int64_t number, TimePoint& from, TimePoint& until) {
+VerbLine::Wait VerbLine::wait(int64_t number) {
   const auto left = [&](uint32_t done) { return int32_t(uint32_t(number) - done) >= 0; };
   uint32_t done = done_.load(std::memory_order_acquire);
-  if (!left(done)) return;
-  from = now();
+  if (!left(done)) return {};
+  const TimePoint from = now();
   while (left(done)) done = spin_wait_change(done_, done);
-  until = now();
+  const TimePoint until = now();
   times_.idle += seconds(until - from);
   if (observer_ != nullptr) observer_->waited(from, until);
+  return {from, until};
 }
 
 Status VerbLine::failure_of(int64_t number) const {
@@ -73,15 +76,17 @@ Status VerbLine::failure_of(int64_t number) const {
   return failed >= 0 && number >= failed ? failure_ : Status();
 }
 
-void VerbLine::account(const Entry& entry, TimePoint waited_from, TimePoint waited_until) {
+void VerbLine::account(const Entry& entry, const Wait& before, const Wait& now) {
+  const auto exposed = [&](const Wait& wait) {
+    return std::max(Duration(0),
+                    std::min(entry.end, wait.until) - std::max(entry.start, wait.from));
+  };
   const Duration took = entry.end - entry.start;
-  const Duration exposed =
-      std::max(Duration(0), std::min(entry.end, waited_until) - std::max(entry.start, waited_from));
   VerbTotals& totals = times_.groups[size_t(entry.call.group)];
   totals.calls++;
   totals.bytes_sent += bytes_sent(entry.call);
   totals.seconds += seconds(took);
-  totals.hidden += seconds(took - exposed);
+  totals.hidden += seconds(took - exposed(before) - exposed(now));
   if (observer_ != nullptr)
     observer_->finished({entry.call.kind, entry.call.group, bytes_sent(entry.call), entry.start,
                          entry.end, entry.tag});

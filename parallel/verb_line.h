@@ -71,10 +71,10 @@ class VerbLine {
   void stop();
 
   bool threaded() const { return thread_.joinable(); }
-  // While it is open, verbs of groups of several ranks are posted.
+  // While it is open, verbs are posted.
   void open() { open_ = threaded(); }
   void close() { open_ = false; }
-  bool posts(const Communicator& communicator) const { return open_ && communicator.size() > 1; }
+  bool is_open() const { return open_; }
 
   // At once, on the calling thread.
   Status run(const VerbCall& call);
@@ -100,8 +100,12 @@ class VerbLine {
   };
   Entry& entry(int64_t number) { return entries_[size_t(number % kCapacity)]; }
   Status failure_of(int64_t number) const;
-  void wait(int64_t number, TimePoint& start, TimePoint& end);
-  void account(const Entry& entry, TimePoint waited_from, TimePoint waited_until);
+  // When the step thread waited.
+  struct Wait {
+    TimePoint from{}, until{};
+  };
+  Wait wait(int64_t number);
+  void account(const Entry& entry, const Wait& before, const Wait& now);
   void serve();  // the thread
 
   std::array<Entry, kCapacity> entries_;
@@ -109,6 +113,7 @@ class VerbLine {
   int64_t next_ = 0, accounted_ = 0;  // numbers: of the next verb, and of the first not in times_
   std::coroutine_handle<> suspended_;
   CommunicationTimes times_;
+  Wait last_;
   VerbObserver* observer_ = nullptr;
 
   std::atomic<uint32_t> posted_{0}, done_{0};  // how many, modulo 2^32
