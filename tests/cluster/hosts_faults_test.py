@@ -10,7 +10,7 @@ import time
 
 from cluster import BIN, wait_until
 from failover_test import collect
-from hosts import HostsCluster, host_arguments
+from hosts import END_LIMIT, HostsCluster, host_arguments
 from network import Network, run
 from prompts import GREEDY, PROMPTS, seeded
 
@@ -138,9 +138,18 @@ def check_leader_cut_off(network, cluster, undisturbed):
     cluster.wait_gone(old)
     assert streams.join() == undisturbed, "a stream changed"
     cluster.wait_logged(f"{replica} ended", f"host {host.name} is lost")
-    network.replug(host)
-    cluster.wait_all_ready(2)
     print("E03: a leader that is cut off: streams equal, nothing left", flush=True)
+    return host
+
+
+def check_launcher_killed(cluster):
+    """Whoever started it all is gone without a word: nothing is left on any host."""
+    there = cluster.last_rank("replica-0")[1].name
+    assert cluster.where()[there], cluster.where()
+    cluster.process.kill()
+    cluster.process.wait()
+    wait_until(lambda: not cluster.processes(), END_LIMIT, f"orphans: {cluster.processes()}")
+    print("SIGKILL of cohort up: nothing left", flush=True)
 
 
 def check_model_missing_there(network):
@@ -177,10 +186,18 @@ def main():
         check_cable_cut(network, cluster, undisturbed, replicas=2)
         cluster.wait_idle()
     with HostsCluster(network, "b/c", "--replicas", 2, *LIMITS) as cluster:
-        check_leader_cut_off(network, cluster, undisturbed)
-    with HostsCluster(network, "a,b", "--pp", 2, *LIMITS) as cluster:
+        cut_off = check_leader_cut_off(network, cluster, undisturbed)
+    network.replug(cut_off)  # so the cluster was told to end while it could not reach a host
+    cluster = HostsCluster(network, "a,b", "--pp", 2, *LIMITS)
+    try:
+        cluster.wait_ready()
         check_cable_cut(network, cluster, undisturbed, replicas=1)
-        cluster.wait_idle()
+        check_launcher_killed(cluster)
+    except BaseException:
+        print(cluster.log_text()[-6000:], flush=True)
+        raise
+    finally:
+        cluster.kill()
 
 
 if __name__ == "__main__":
