@@ -4,6 +4,7 @@
 // and changes no bit.
 #include "kernels/cuda/grouped.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/check.h"
@@ -50,6 +51,7 @@ GroupedProduct product(const Tensor& y, const Tensor& x, const MatrixGroup& w,
   out.columns = w.columns();
   out.y_stride = w.rows();
   out.groups = w.size();
+  out.most_used = int32_t(std::min<int64_t>(x.dim(0), w.size()));
   return out;
 }
 

@@ -2,14 +2,14 @@
 // Products of a group of matrices in f32, for small models and comparisons. A warp has a row of
 // weights: lane i adds columns i, i + 32, .. in one chain of fma, and the lanes are then added by a
 // butterfly.
-#include "kernels/cuda/grouped_product.h"
+#include "kernels/cuda/grouped_device.h"
 #include "kernels/cuda/portable.h"
 #include "kernels/cuda/quant_layout.h"
 
 namespace cohort::cuda {
 namespace {
 
-constexpr int kWarps = 8, kTokens = 4;
+constexpr int kWarps = kGroupThreads / 32, kTokens = 4;
 
 struct PlainRow {
   const float* at;
@@ -33,12 +33,12 @@ GPU_FN float add_lanes(float x) {
   return x;
 }
 
-// Grid (rows of weights / 8, matrices).
+// Grid (rows of weights / 8, matrices that can have rows).
 template <class T, class Row>
-__global__ void __launch_bounds__(32 * kWarps) grouped_exact_kernel(GroupedProduct g) {
-  const int lane = threadIdx.x % 32, group = static_cast<int>(blockIdx.y);
+__global__ void __launch_bounds__(kGroupThreads) grouped_exact_kernel(GroupedProduct g) {
+  const int lane = threadIdx.x % 32, group = group_of_block(g);
   const std::int64_t row = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
-  if (row >= g.n) return;
+  if (group < 0 || row >= g.n) return;
   const Row w(g, group, row);
   const int end = g.offsets[group + 1];
 #pragma unroll 1
@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(32 * kWarps) grouped_exact_kernel(GroupedProdu
 template <class T, class Row>
 cudaError_t launch(const GroupedProduct& p, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((p.n + kWarps - 1) / kWarps),
-                  static_cast<unsigned>(p.groups));
-  return gpu::launch(grouped_exact_kernel<T, Row>, grid, dim3(32 * kWarps), 0, stream, p);
+                  static_cast<unsigned>(p.most_used));
+  return gpu::launch(grouped_exact_kernel<T, Row>, grid, dim3(kGroupThreads), 0, stream, p);
 }
 
 }  // namespace

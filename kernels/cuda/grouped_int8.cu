@@ -12,12 +12,13 @@ GPU_FN Int8Rows rows_from(const GroupedProduct& g, const Int8Rows& x, std::int64
   return {x.q + first * g.columns, x.d + first, x.s + first, x.stride};
 }
 
-// Grid (panels, matrices). T: of y.
+// Grid (panels, matrices that can have rows). T: of y.
 template <class T, class Kind>
-__global__ void __launch_bounds__(32 * kRound)
+__global__ void __launch_bounds__(kGroupThreads)
     grouped_int8_few_kernel(GroupedProduct g, Int8Rows x) {
   GPU_SHARED(float2, terms, [kRound][kTerms<Kind>][256]);
-  const int group = static_cast<int>(blockIdx.y);
+  const int group = group_of_block(g);
+  if (group < 0) return;
   const int begin = g.offsets[group], rows = g.offsets[group + 1] - begin;
   if (rows == 0) return;
   const QuantProduct p = product_of<T>(g, group, begin, rows);
@@ -43,9 +44,9 @@ __global__ void __launch_bounds__(32 * kInt8Panels)
 template <class T>
 cudaError_t launch_few(const GroupedProduct& p, const Int8Rows& x, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((p.n + kQuantPanel - 1) / kQuantPanel),
-                  static_cast<unsigned>(p.groups));
+                  static_cast<unsigned>(p.most_used));
   return with_kind(p.w, [&](auto kind) {
-    return gpu::launch(grouped_int8_few_kernel<T, decltype(kind)>, grid, dim3(32 * kRound), 0,
+    return gpu::launch(grouped_int8_few_kernel<T, decltype(kind)>, grid, dim3(kGroupThreads), 0,
                        stream, p, x);
   });
 }

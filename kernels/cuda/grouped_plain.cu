@@ -4,7 +4,7 @@
 // A lane of a warp, 4 g + c, reads 16 bytes of rows g and g + 8 of a tile: columns 8 c .. 8 c + 7
 // of a record of 32. Its first four columns are its share of one mma, the others of a second one;
 // B is dealt alike, so products are the same as with columns in order, and nothing is shuffled.
-#include "kernels/cuda/grouped_product.h"
+#include "kernels/cuda/grouped_device.h"
 #include "kernels/cuda/portable.h"
 #include "kernels/cuda/slices.h"
 
@@ -36,7 +36,8 @@ GPU_FN void put(const GroupedProduct& g, int first, int count, int token, std::i
   static_cast<T*>(g.y)[(first + token) * g.y_stride + row] = gpu::from_float<T>(value);
 }
 
-// ---- few rows: a block of 8 warps for a panel of 32 rows of weights; grid (panels, matrices) ----
+// ---- few rows: a block of 8 warps for a panel of 32 rows of weights; grid (panels, matrices that
+// can have rows) ----
 
 // Eight columns of a row from `column` on, zeros past the last. kWide: rows are multiples of 16
 // bytes. kOnce: nobody reads them again.
@@ -93,9 +94,10 @@ GPU_FN void sum_plain_slice(const GroupedProduct& g, const T* weights, std::int6
 }
 
 template <class T, int N, bool kWide>
-__global__ void __launch_bounds__(32 * kSlices) grouped_plain_few_kernel(GroupedProduct g) {
+__global__ void __launch_bounds__(kGroupThreads) grouped_plain_few_kernel(GroupedProduct g) {
   GPU_SHARED(float, slices, [kSlices][2 * N * 4 * 32]);
-  const int warp = threadIdx.x / 32, group = static_cast<int>(blockIdx.y);
+  const int warp = threadIdx.x / 32, group = group_of_block(g);
+  if (group < 0) return;
   const int begin = g.offsets[group], end = g.offsets[group + 1];
   const int records = static_cast<int>((g.columns + kRecord - 1) / kRecord);
   const std::int64_t panel = std::int64_t{blockIdx.x} * kQuantPanel;
@@ -242,13 +244,14 @@ bool is_wide(const GroupedProduct& p) {
   return p.columns % 8 == 0 && reinterpret_cast<std::uintptr_t>(p.x) % 16 == 0;
 }
 
-template <class T, int N>
-cudaError_t launch_few(const GroupedProduct& p, cudaStream_t stream) {
+template <class T>
+cudaError_t launch_few(const GroupedProduct& p, int tokens, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((p.n + kQuantPanel - 1) / kQuantPanel),
-                  static_cast<unsigned>(p.groups));
-  return gpu::launch(
-      is_wide(p) ? grouped_plain_few_kernel<T, N, true> : grouped_plain_few_kernel<T, N, false>,
-      grid, dim3(32 * kSlices), 0, stream, p);
+                  static_cast<unsigned>(p.most_used));
+  const auto kernel = !is_wide(p)   ? grouped_plain_few_kernel<T, 1, false>
+                      : tokens == 8 ? grouped_plain_few_kernel<T, 1, true>
+                                    : grouped_plain_few_kernel<T, 2, true>;
+  return gpu::launch(kernel, grid, dim3(kGroupThreads), 0, stream, p);
 }
 
 template <class T>
@@ -267,10 +270,8 @@ cudaError_t launch_many(const GroupedProduct& p, const RowTile* tiles, std::int6
 }  // namespace
 
 cudaError_t grouped_plain_few(const GroupedProduct& p, int tokens, cudaStream_t stream) {
-  if (p.in == DType::f16)
-    return tokens == 8 ? launch_few<__half, 1>(p, stream) : launch_few<__half, 2>(p, stream);
-  return tokens == 8 ? launch_few<__nv_bfloat16, 1>(p, stream)
-                     : launch_few<__nv_bfloat16, 2>(p, stream);
+  return p.in == DType::f16 ? launch_few<__half>(p, tokens, stream)
+                            : launch_few<__nv_bfloat16>(p, tokens, stream);
 }
 
 cudaError_t grouped_plain_many(const GroupedProduct& p, const RowTile* tiles, std::int64_t most,

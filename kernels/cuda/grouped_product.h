@@ -2,8 +2,9 @@
 // Products of a group of matrices: what ops::cuda::grouped_matmul asks of the kernels. A plain
 // header.
 //
-// A kernel for few rows has a block for each matrix and tile of its rows, which takes all rows of x
-// that the matrix has, a few at a time; so does the one without tensor cores. A kernel for many
+// A kernel for few rows has blocks for each matrix that has rows, which take all of those, a few at
+// a time; so does the one without tensor cores. Where there are fewer rows than matrices, a block
+// looks for its matrix: thousands of blocks that end at once would take longer. A kernel for many
 // rows has blocks for as many tiles of x's rows as there could be, and a list that was made on the
 // device says whose they are; blocks without a tile end at once. All of them add in the same order.
 #pragma once
@@ -27,7 +28,7 @@ struct GroupedProduct {
   void* y;                              // of `in`; y_stride elements between rows
   DType in;
   std::int64_t n, columns, y_stride;
-  std::int32_t groups;
+  std::int32_t groups, most_used;  // matrices, and how many of them can have rows at most
 };
 
 // Rows [first, first + count) of x belong to `group`; none: count is 0.

@@ -8,11 +8,12 @@
 namespace cohort::cuda {
 namespace {
 
-// Grid (panels, matrices).
+// Grid (panels, matrices that can have rows).
 template <class T, class Kind, int N>
-__global__ void __launch_bounds__(32 * kSlices) grouped_quant_few_kernel(GroupedProduct g) {
+__global__ void __launch_bounds__(kGroupThreads) grouped_quant_few_kernel(GroupedProduct g) {
   GPU_SHARED(float, slices, [kSlices][2 * N * 4 * 32]);
-  const int group = static_cast<int>(blockIdx.y);
+  const int group = group_of_block(g);
+  if (group < 0) return;
   const int begin = g.offsets[group], end = g.offsets[group + 1];
 #pragma unroll 1
   for (int first = begin; first < end; first += 8 * N) {
@@ -36,12 +37,12 @@ __global__ void __launch_bounds__(256, 2)
 template <class T>
 cudaError_t launch_few(const GroupedProduct& p, int tokens, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((p.n + kQuantPanel - 1) / kQuantPanel),
-                  static_cast<unsigned>(p.groups));
+                  static_cast<unsigned>(p.most_used));
   return with_kind(p.w, [&](auto kind) {
     using Kind = decltype(kind);
     return gpu::launch(
         tokens == 8 ? grouped_quant_few_kernel<T, Kind, 1> : grouped_quant_few_kernel<T, Kind, 2>,
-        grid, dim3(32 * kSlices), 0, stream, p);
+        grid, dim3(kGroupThreads), 0, stream, p);
   });
 }
 

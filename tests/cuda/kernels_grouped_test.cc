@@ -236,6 +236,24 @@ TEST_F(GroupedTest, NanStaysInItsRow) {
   }
 }
 
+// Of 300 matrices, 10 with rows: fewer rows than matrices, for which blocks look.
+TEST_F(GroupedTest, FewRowsFindTheirMatrices) {
+  std::mt19937 random(13);
+  std::vector<int32_t> offsets = {0};
+  for (int g = 0; g < 300; g++)
+    offsets.push_back(offsets.back() + (g % 31 == 30 ? 1 : g == 299 ? 12 : 0));
+  for (const auto& [type, activations] :
+       {std::pair(DType::bf16, DType::bf16), std::pair(DType::q8_0, DType::f16),
+        std::pair(DType::f32, DType::f32)}) {
+    Stream s = stream(activations);
+    const Group group = random_group(s, 300, {type}, {8}, 32, random);
+    const std::vector<float> x = reference::random_floats(offsets.back() * 32, random);
+    for (const int64_t length : {21, 299})
+      expect_close(run(s, x, length, group, offsets), x, group, offsets, activations,
+                   reference::tolerance(type).f32_activations);
+  }
+}
+
 // A matrix for each of 300: more than the list of tiles takes at a time.
 TEST_F(GroupedTest, ManyMatricesHaveTilesOfTheirOwn) {
   std::mt19937 random(8);
