@@ -56,8 +56,9 @@ class Group {
   // Verbs run at once, and nobody keeps account.
   explicit Group(Communicator& communicator) : communicator_(&communicator) {}
   // line: may be null, which is as above; so is a group of one.
-  Group(Communicator& communicator, GroupKind kind, VerbLine* line)
-      : communicator_(&communicator), kind_(kind), line_(line) {}
+  // mark: where the step thread is; borrowed, and null where nobody knows.
+  Group(Communicator& communicator, GroupKind kind, VerbLine* line, const Mark* mark = nullptr)
+      : communicator_(&communicator), kind_(kind), line_(line), mark_(mark) {}
 
   int rank() const { return communicator_->rank(); }
   int size() const { return communicator_->size(); }
@@ -111,6 +112,7 @@ class Group {
     call.communicator = communicator_;
     call.kind = kind;
     call.group = kind_;
+    if (mark_ != nullptr) call.mark = *mark_;
     call.in = in;
     call.out = out;
     call.count = count;
@@ -125,6 +127,7 @@ class Group {
   Communicator* communicator_;
   GroupKind kind_ = GroupKind::tp;
   VerbLine* line_ = nullptr;
+  const Mark* mark_ = nullptr;
 };
 
 }  // namespace cohort

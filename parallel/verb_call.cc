@@ -48,6 +48,7 @@ const char* name(VerbKind kind) {
 
 Status perform(const VerbCall& call) {
   Communicator& c = *call.communicator;
+  c.set_mark(call.mark);
   switch (call.kind) {
     case VerbKind::all_reduce:
       if (call.count == 0) return {};

@@ -24,6 +24,7 @@ struct VerbCall {
   Communicator* communicator = nullptr;
   VerbKind kind = VerbKind::all_reduce;
   GroupKind group = GroupKind::tp;
+  Mark mark;                       // of the caller, when it called
   DType dtype = DType::f32;        // add_up
   int peer = 0;                    // send, recv
   const TreePlan* plan = nullptr;  // all_reduce

@@ -17,8 +17,9 @@
 namespace cohort {
 namespace {
 
-StageParts with_line(StageParts parts, VerbLine& line) {
+StageParts with_line(StageParts parts, VerbLine& line, const Where& where) {
   parts.verbs = &line;
+  parts.mark = &where.mark();
   return parts;
 }
 
@@ -77,10 +78,11 @@ CpuStepRunner::CpuStepRunner(const StageParts& parts)
       dp_(dp_of(parts)),
       trace_options_(parts.trace),
       line_(parts.lanes > 1),
-      stage_(with_line(parts, line_)),
-      pp_(parts.pp, GroupKind::pp, &line_),
+      stage_(with_line(parts, line_, where_)),
+      pp_(parts.pp, GroupKind::pp, &line_, &where_.mark()),
       slots_(parts.limits, parts.config.vocab, dp_),
-      route_(parts.mesh, parts.rank, Group(parts.tokens, GroupKind::tokens, &line_), slots_) {
+      route_(parts.mesh, parts.rank, Group(parts.tokens, GroupKind::tokens, &line_, &where_.mark()),
+             slots_) {
   for (int i = 0; i < parts.lanes; i++) {
     // A step that is not cut goes through the first one.
     const int64_t most = parts.limits.max_rows, half = lane_rows(most, parts.lanes, i).size();
@@ -122,6 +124,7 @@ std::unique_ptr<StageOutput> CpuStepRunner::make_output(const StageParts& parts,
 
 Status CpuStepRunner::launch(const StepPlan& plan) {
   const TimePoint started = std::chrono::steady_clock::now();
+  where_.begin_step(plan.step);
   COHORT_RETURN_IF_ERROR(slots_.apply(plan));
   COHORT_RETURN_IF_ERROR(stage_.change_experts(plan.copies));
   COHORT_RETURN_IF_ERROR(stage_.change_experts(plan.copies));

@@ -12,6 +12,7 @@
 #include "worker/device_groups.h"
 #include "worker/rank.h"
 #include "worker/token_route.h"
+#include "worker/where.h"
 
 namespace cohort {
 namespace {
@@ -366,6 +367,7 @@ class RankLoader {
                            .load_expert = expert_loader(),
                            .lanes = lanes(),
                            .trace = trace()};
+    for (Communicator* c : rank_->communicators()) c->set_place_text(Where::text_of_place);
     rank_->runner_ = gpu() ? make_cuda_step_runner(parts) : make_cpu_step_runner(parts);
     return {};
   }

@@ -69,7 +69,7 @@ Stage::Stage(const StageParts& parts)
       eps_(float(parts.config.norm_eps)),
       first_layer_(parts.partition.layers[size_t(place_of(parts).pp)].begin),
       dp_rank_(place_of(parts).dp),
-      tp_(parts.tp, GroupKind::tp, parts.verbs),
+      tp_(parts.tp, GroupKind::tp, parts.verbs, parts.mark),
       attention_plan_(parts.partition.units.attention, parts.partition.attention),
       ffn_plan_(parts.partition.units.ffn, parts.partition.ffn),
       shared_plan_(parts.partition.units.shared_ffn, parts.partition.shared_ffn),
@@ -83,7 +83,7 @@ Stage::Stage(const StageParts& parts)
       std::max({pieces(attention_plan_, tp), pieces(ffn_plan_, tp), pieces(shared_plan_, tp)});
   for (int lane = 0; lane < parts.lanes; lane++)
     work_.push_back(std::make_unique<Workspace>(
-        parts.stream, tp_, Group(parts.dp, GroupKind::dp, parts.verbs),
+        parts.stream, tp_, Group(parts.dp, GroupKind::dp, parts.verbs, parts.mark),
         workspace_shape(parts, most, expert_shape(parts, expert_plan_))));
   const std::vector<LayerWeights>& weights = parts.weights.layers;
   if (!weights.empty()) first_norm_ = weights[0].attention_norm.tensor();

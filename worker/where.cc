@@ -59,6 +59,13 @@ std::string Where::text(uint64_t word) {
   return layer(word) == kNoLayer ? what : concat(what, ", layer ", layer(word));
 }
 
+std::string Where::text_of_place(uint64_t place) {
+  if (place == 0) return "";
+  const uint64_t lane = place >> kLaneShift;
+  const std::string what = text(place & ((uint64_t(1) << kLaneShift) - 1));
+  return lane == 0 ? what : concat(what, ", micro-batch ", lane + 1);
+}
+
 int64_t Where::order(uint64_t word) {
   if (layer(word) != kNoLayer) return layer(word);
   return operation(word) <= Operation::receive ? -1 : kNoLayer;

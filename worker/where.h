@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank is doing, for the watchdog, heartbeats and error messages: one relaxed store per
-// stage of a layer; text is made only when somebody asks.
+// What a rank is doing, for the watchdog, heartbeats, error messages and the marks of collectives:
+// one relaxed store per stage of a layer; text is made only when somebody asks.
 #pragma once
 #include <atomic>
 #include <cstdint>
 #include <string>
+
+#include "comm/communicator.h"
 
 namespace cohort {
 
@@ -38,10 +40,13 @@ class WhereListener {
   virtual void moved(uint64_t word, int lane) = 0;
 };
 
-// set, restore, listen: by the step thread. text: by any thread.
+// text(), word: by any thread; everything else that is not static by the step thread.
 class Where {
  public:
   static constexpr int64_t kNoLayer = 0xffffffff;
+
+  // What follows is of this step.
+  void begin_step(uint64_t step) { mark_.step = step; }
 
   void set(Operation operation, int64_t layer = kNoLayer) {
     restore(uint64_t(layer) << 8 | uint64_t(operation), lane_);
@@ -55,19 +60,29 @@ class Where {
   void restore(uint64_t word, int lane) {
     lane_ = lane;
     value_.store(word, std::memory_order_relaxed);
+    mark_.place = word | uint64_t(lane) << kLaneShift;
     if (listener_ != nullptr) listener_->moved(word, lane);
   }
   static Operation operation(uint64_t word) { return Operation(word & 255); }
   static int64_t layer(uint64_t word) { return int64_t(word >> 8); }
   static std::string text(uint64_t word);
+
+  // The step and what is done in it, for groups: the same on all ranks that call a verb together.
+  const Mark& mark() const { return mark_; }
+  // "attention, layer 17, micro-batch 2"; nothing of a mark that nobody has set.
+  static std::string text_of_place(uint64_t place);
+
   // Rises as a step goes through the layers of its stage.
   static int64_t order(uint64_t word);
 
   void listen(WhereListener* listener) { listener_ = listener; }  // borrowed; may be null
 
  private:
+  static constexpr int kLaneShift = 40;  // above operation and layer
+
   std::atomic<uint64_t> value_{uint64_t(kNoLayer) << 8};
   int lane_ = 0;  // the step thread's, as what follows
+  Mark mark_;
   WhereListener* listener_ = nullptr;
 };
 

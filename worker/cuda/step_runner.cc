@@ -28,6 +28,11 @@ constexpr int kOutgoing = 2;
 // How long a runner that ends waits for its device.
 constexpr Duration kFarewell = std::chrono::seconds(2);
 
+StageParts with_mark(StageParts parts, const Where& where) {
+  parts.mark = &where.mark();
+  return parts;
+}
+
 // What captured steps are told apart by.
 using GraphKey = std::tuple<int64_t, bool, bool, bool, bool>;
 GraphKey key_of(const StepShape& s) {
@@ -112,10 +117,10 @@ CudaStepRunner::CudaStepRunner(const StageParts& parts)
       device_(static_cast<CudaDevice&>(parts.stream.device())),
       limits_(parts.limits),
       graphs_(parts.graphs),
-      stage_(parts),
+      stage_(with_mark(parts, where_)),
       tp_(parts.tp),
       pp_communicator_(parts.pp),
-      pp_(parts.pp),
+      pp_(parts.pp, GroupKind::pp, nullptr, &where_.mark()),
       slots_(parts.limits, parts.config.vocab),
       table_(parts.stream, parts.limits.max_slots, parts.limits.max_context + 1),
       ids_(device_.allocate(size_t(parts.limits.max_rows) * sizeof(int32_t))),
@@ -126,8 +131,8 @@ CudaStepRunner::CudaStepRunner(const StageParts& parts)
                             : nullptr,
               parts.limits.in_flight),
       outputs_(device_, parts.limits, parts.limits.in_flight),
-      route_(parts.stream, Group(parts.tokens), table_, slots_, parts.limits.max_slots,
-             parts.limits.in_flight),
+      route_(parts.stream, Group(parts.tokens, GroupKind::tokens, nullptr, &where_.mark()), table_,
+             slots_, parts.limits.max_slots, parts.limits.in_flight),
       new_tokens_(size_t(parts.limits.in_flight)),
       memory_watch_(device_, log_warning) {
   if (stage_.first()) embedding_.emplace(stage_.make_embedding(parts));
@@ -191,6 +196,7 @@ void CudaStepRunner::warm_up() {
 
 Status CudaStepRunner::launch(const StepPlan& plan) {
   COHORT_CHECK_LT(int(launched_.size()), depth());
+  where_.begin_step(plan.step);
   COHORT_RETURN_IF_ERROR(slots_.apply(plan));
   where_.set(Operation::launch);
   const int flight = next_flight_;
