@@ -13,7 +13,6 @@ from prompts import GREEDY, PROMPTS, seeded
 # model (a name, or a folder of tests/data/tiny_models), hosts, arguments of `cohort up`
 LAYOUTS = [
     ("smollm2", "a,b", ["--tp", 2]),
-    ("tiny_models/llama3", "a,b", ["--tp", 2]),
     ("tiny_models/llama3", "a,b", ["--pp", 2]),
     ("tiny_models/llama3", "a,b", ["--tp", 2, "--pp", 2]),
     ("tiny_models/llama3", "a:1,b:2", ["--pp", 3]),
