@@ -19,7 +19,7 @@ namespace cohort {
 
 inline constexpr int64_t kMaxFrameBytes = 64 << 20;
 
-enum class FrameType : uint32_t { hello = 1, heartbeat, plan, result, error, shutdown };
+enum class FrameType : uint32_t { hello = 1, heartbeat, plan, result, error, shutdown, load };
 
 struct Frame {
   int rank = 0;  // whose frame it is
@@ -68,8 +68,8 @@ class ControlHub {
   // Until ranks 1 .. ranks-1 have connected with the right secret; the error names those missing.
   virtual Status accept(int ranks, Duration timeout) = 0;
   virtual Status broadcast(FrameType type, const std::string& payload) = 0;
-  // The next result or error frame of any rank. A lost peer is UNAVAILABLE naming the rank, its
-  // host and where it was; no frame in time is DEADLINE_EXCEEDED.
+  // The next result, error or load frame of any rank. A lost peer is UNAVAILABLE naming the rank,
+  // its host and where it was; no frame in time is DEADLINE_EXCEEDED.
   virtual Result<Frame> next(Duration timeout) = 0;
   virtual void set_progress(const Progress& progress) = 0;  // of rank 0
   virtual std::vector<PeerState> peers() const = 0;         // all ranks, rank 0 included

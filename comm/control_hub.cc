@@ -222,7 +222,8 @@ Status TcpControlHub::take(Peer& peer, std::vector<Frame>& frames, bool heard) {
     if (frame.type == FrameType::heartbeat) {
       COHORT_ASSIGN_OR_RETURN(const Progress progress, decode_progress(frame.payload));
       note_progress(peer.state, progress, now_);
-    } else if (frame.type == FrameType::result || frame.type == FrameType::error) {
+    } else if (frame.type == FrameType::result || frame.type == FrameType::error ||
+               frame.type == FrameType::load) {
       COHORT_RETURN_IF_ERROR(queue_.push(std::move(frame)));
     } else {
       return invalid_argument("a frame that a rank does not send");

@@ -164,7 +164,7 @@ Status FrameStream::take_frames(int64_t max_payload, std::vector<Frame>& frames)
     const uint32_t length = little_endian<uint32_t>(incoming_.data() + at);
     const uint32_t type = little_endian<uint32_t>(incoming_.data() + at + 4);
     if (length > max_payload || type < uint32_t(FrameType::hello) ||
-        type > uint32_t(FrameType::shutdown))
+        type > uint32_t(FrameType::load))
       return invalid_argument(
           concat("no frame: type ", type, ", ", length, " bytes (at most ", max_payload, ")"));
     if (incoming_.size() - at - kHeaderBytes < length) break;

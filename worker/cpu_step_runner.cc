@@ -36,6 +36,9 @@ class CpuStepRunner final : public StepRunner {
   Result<std::optional<StepResult>> collect(Duration) override;
   // Its communicators are aborted, and nothing else waits.
   void abort(const Status&) override {}
+  std::vector<std::vector<int64_t>> take_expert_load() override {
+    return stage_.take_expert_load();
+  }
 
  private:
   void save_trace();
@@ -126,7 +129,6 @@ Status CpuStepRunner::launch(const StepPlan& plan) {
   const TimePoint started = std::chrono::steady_clock::now();
   where_.begin_step(plan.step);
   COHORT_RETURN_IF_ERROR(slots_.apply(plan));
-  COHORT_RETURN_IF_ERROR(stage_.change_experts(plan.copies));
   COHORT_RETURN_IF_ERROR(stage_.change_experts(plan.copies));
   StepResult result{.step = plan.step, .slots = {}, .compute_seconds = 0};
   const CommunicationTimes before = line_.times();

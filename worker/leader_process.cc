@@ -72,6 +72,18 @@ ReplicaDescription describe(const Rank& rank, const WorkerOptions& options, uint
           .limits = rank.limits()};
 }
 
+ExpertOwners expert_owners(const Rank& rank, const Layout& layout) {
+  ExpertOwners owners{.tp = layout.tp,
+                      .dp = layout.dp,
+                      .experts = int(rank.config().experts.count),
+                      .layers = {},
+                      .owned = rank.partition().experts,
+                      .shares = layout.expert_shares};
+  for (int64_t layer = 0; layer < rank.config().layers; layer++)
+    if (rank.config().experts.in_layer(layer)) owners.layers.push_back(int32_t(layer));
+  return owners;
+}
+
 }  // namespace
 
 Result<Control> connect_ranks(World& world, const WorkerOptions& options) {
@@ -140,11 +152,15 @@ int lead(World& world, Control& control, const WorkerOptions& options,
   loop_options.split = split_policy(
       options.replica.overlap, world.size() > 1 && options.replica.gpu.device == DeviceKind::cpu,
       (*rank)->limits(), (*rank)->times());
-  RankGroup group(**rank, control.hub.get(), end_process);
+  ExpertBoard experts(expert_owners(**rank, options.replica.layout), {}, options.expert_copies);
+  loop_options.copies = [&experts] { return experts.next_copies(); };
+  RankGroup group(**rank, control.hub.get(), end_process,
+                  [&experts](const ExpertLoad& load) { return experts.add(load); });
   loop_options.health = [&group] { return group.failure(); };
   RankStates states(std::move(control.ranks), **rank, control.hub.get());
   SessionOptions session_options;
   session_options.coordinator = options.coordinator;
+  session_options.experts = [&experts] { return experts.report(); };
   const auto session = Session::create(describe(**rank, options, epoch), session_options,
                                        [&states] { return states.now(); });
   BatchLoop loop(group, *session, std::move(loop_options));

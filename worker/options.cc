@@ -20,7 +20,7 @@ struct Texts {
                    expert_shares;
   int dp = 0, ep = 0;
   std::string device = "cpu", dtype = "auto", graphs = "on";
-  std::string overlap = "auto";
+  std::string overlap = "auto", expert_copies = "auto";
   std::string log_level = "info";
   uint64_t kv_memory = 0;
 };
@@ -85,6 +85,11 @@ void declare_shape(CLI::App& app, WorkerOptions& o, Texts& texts) {
       ->capture_default_str();
   app.add_option("--expert-shares", texts.expert_shares,
                  "Weights of a stage's ranks for experts, as in 2:1:1:0; experts follow them");
+  app.add_option("--expert-copies", texts.expert_copies,
+                 "With --dp: copies of experts that many tokens choose, on ranks that have less to "
+                 "do: auto (as the load asks for) or off")
+      ->check(CLI::IsMember({"auto", "off"}))
+      ->capture_default_str();
   app.add_option("--shares", texts.shares,
                  "Weights of the tensor-parallel ranks, as in 2:1; shards follow them");
   app.add_option("--threads", o.replica.threads, "Threads of this rank")
@@ -205,6 +210,7 @@ Status interpret(const Texts& texts, WorkerOptions& o) {
                     : texts.overlap == "off" ? Overlap::off
                                              : Overlap::automatic;
   replica.trace.process = o.name;
+  o.expert_copies = texts.expert_copies == "auto";
   o.log_level = parse_log_level(texts.log_level);
   if (o.coordinator.rfind(':') == std::string::npos)
     return invalid_argument("--coordinator must be HOST:PORT, not " + o.coordinator);

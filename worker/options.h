@@ -20,7 +20,8 @@ struct WorkerOptions {
   std::string name = "replica-0";
   std::string rank_host;  // where the leader listens for its ranks; "": found out
   LogLevel log_level = LogLevel::info;
-  std::string record_plans;  // a path; "": none
+  std::string record_plans;   // a path; "": none
+  bool expert_copies = true;  // of hot experts, where there are dp groups
 };
 
 // The options, or the exit code after a message or help has been printed.

@@ -35,6 +35,15 @@ Result<std::optional<StepResult>> Rank::execute(const StepPlan& plan) {
   return collect();
 }
 
+std::optional<ExpertLoad> Rank::take_expert_load() {
+  const Coordinates at = mesh_.coordinates(rank_);
+  if (at.tp != 0) return std::nullopt;
+  ExpertLoad load =
+      expert_load(at.dp, partition_.layers[size_t(at.pp)].begin, runner_->take_expert_load());
+  if (load.layers.empty()) return std::nullopt;
+  return load;
+}
+
 void Rank::set_patience(Duration patience) {
   patience_ = patience;
   for (Communicator* c : communicators()) c->set_timeout(patience);

@@ -14,6 +14,7 @@
 #include "comm/communicator.h"
 #include "comm/control.h"
 #include "model/checkpoint.h"
+#include "worker/expert_load.h"
 #include "worker/replica_options.h"
 #include "worker/step_runner.h"
 #include "worker/weights.h"
@@ -36,6 +37,7 @@ class Rank {
   const ModelConfig& config() const { return config_; }
   const StepLimits& limits() const { return limits_; }  // blocks and in_flight filled in
   const Mesh& mesh() const { return mesh_; }
+  const Partition& partition() const { return partition_; }
   int rank() const { return rank_; }
   const std::string& host() const { return host_; }
   const std::string& fingerprint() const { return fingerprint_; }  // of the checkpoint
@@ -58,6 +60,10 @@ class Rank {
   Result<std::optional<StepResult>> collect();
   // Both halves at once.
   Result<std::optional<StepResult>> execute(const StepPlan& plan);
+
+  // Between steps, by the step thread: what this rank's tokens chose since the last call; nothing
+  // where that is nothing or another rank of the dp group tells it.
+  std::optional<ExpertLoad> take_expert_load();
 
   // Ends every collective that waits now or later on this rank.
   void abort(const Status& why);

@@ -15,9 +15,10 @@ constexpr Duration kHubWait = std::chrono::milliseconds(500);
 
 }  // namespace
 
-RankGroup::RankGroup(Rank& rank, ControlHub* hub, EndProcess end_process)
+RankGroup::RankGroup(Rank& rank, ControlHub* hub, EndProcess end_process, LoadSink loads)
     : rank_(rank),
       hub_(hub),
+      loads_(std::move(loads)),
       plans_(rank.limits().in_flight),
       merge_(rank.limits()),
       watchdog_(rank.step_timeout(),
@@ -105,6 +106,8 @@ void RankGroup::run_steps() {
     if (!next.ok()) return fail(next.status());
     if (next->ended) return;
     if (next->result) deliver(rank_.rank(), std::move(*next->result));
+    if (!next->load) continue;
+    if (const Status taken = loads_(*next->load); !taken.ok()) return fail(taken);
   }
 }
 
@@ -124,12 +127,23 @@ void RankGroup::read_hub() {
 
 void RankGroup::take(const Frame& frame) {
   if (frame.type == FrameType::error) return fail(internal_error(frame.payload));
+  if (frame.type == FrameType::load) return take_load(frame);
   if (frame.type != FrameType::result || !rank_.mesh().is_sampler(frame.rank))
     return fail(internal_error(concat("rank ", frame.rank, " sent a frame of type ",
                                       int(frame.type), ", which it should not")));
   Result<StepResult> result = decode_step_result(frame.payload);
   if (!result.ok()) return fail(result.status().annotate(concat("rank ", frame.rank)));
   deliver(frame.rank, std::move(*result));
+}
+
+void RankGroup::take_load(const Frame& frame) {
+  const Coordinates at = rank_.mesh().coordinates(frame.rank);
+  const Result<ExpertLoad> load = decode_expert_load(frame.payload);
+  Status taken = load.status();
+  if (taken.ok() && (at.tp != 0 || load->dp != at.dp))
+    taken = internal_error("it told the load of another rank's tokens");
+  if (taken.ok()) taken = loads_(*load);
+  if (!taken.ok()) fail(taken.annotate(concat("rank ", frame.rank)));
 }
 
 void RankGroup::deliver(int rank, StepResult result) {

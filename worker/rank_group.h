@@ -8,6 +8,7 @@
 #pragma once
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,11 +24,16 @@
 
 namespace cohort {
 
+// Where the ranks' loads go; called by two threads. An error ends the replica.
+using LoadSink = std::function<Status(const ExpertLoad&)>;
+
 class RankGroup : public StepExecutor {
  public:
   // Borrows both. hub: the accepted ranks 1 .. n-1; null where rank 0 is alone. end_process is
   // called where rank 0's step cannot be brought back after a stall.
-  RankGroup(Rank& rank, ControlHub* hub, EndProcess end_process);
+  RankGroup(
+      Rank& rank, ControlHub* hub, EndProcess end_process,
+      LoadSink loads = [](const ExpertLoad&) { return Status(); });
   // Tells the other ranks to shut down, unless the replica has failed.
   ~RankGroup() override;
 
@@ -45,12 +51,14 @@ class RankGroup : public StepExecutor {
   void run_steps();
   void read_hub();
   void take(const Frame& frame);
+  void take_load(const Frame& frame);
   void deliver(int rank, StepResult result);  // a sampler's answer
   std::string missing() const;                // who has yet to answer; mutex_ is held
   void fail(const Status& why);
 
   Rank& rank_;
   ControlHub* const hub_;
+  const LoadSink loads_;
   PlanQueue plans_;
 
   mutable std::mutex mutex_;

@@ -47,6 +47,7 @@ class RankLoop {
       if (!next.ok() || next->ended) return exit_code_;
       // A leader that does not take results is noticed by the reader.
       if (next->result) (void)link_.send(FrameType::result, encode(*next->result));
+      if (next->load) (void)link_.send(FrameType::load, encode(*next->load));
     }
   }
 

@@ -15,9 +15,6 @@ int pieces(const TreePlan& plan, int rank) { return int(plan.pieces(rank).size()
 
 Coordinates place_of(const StageParts& parts) { return parts.mesh.coordinates(parts.rank); }
 
-// Copies of hot experts that a rank has room for beside its own.
-constexpr int kMostCopies = 4;
-
 ExpertShape expert_shape(const StageParts& parts, const TreePlan& plan) {
   const ExpertsConfig& c = parts.config.experts;
   if (c.count == 0) return {};
@@ -29,7 +26,7 @@ ExpertShape expert_shape(const StageParts& parts, const TreePlan& plan) {
           .per_token = int(c.per_token),
           .ffn = c.ffn,
           .pieces = std::max(1, pieces(plan, at.tp)),
-          .most_held = parts.mesh.dp() > 1 ? owned + kMostCopies : owned,
+          .most_held = parts.mesh.dp() > 1 ? owned + kMostExpertCopies : owned,
           .shared_gate = c.shared_gate,
           .mode = parts.activations};
 }
@@ -50,6 +47,14 @@ WorkspaceShape workspace_shape(const StageParts& parts, int most_pieces, ExpertS
           .latent = {parts.limits.max_rows, parts.config.hidden, kv.heads, parts.config.latent,
                      parts.activations},
           .squares = parts.config.query_key_norm == QueryKeyNorm::rows};
+}
+
+bool room_for(const ExpertPlacement& placement, const ExpertCopy& copy) {
+  if (copy.dp >= placement.ranks()) return false;
+  const std::vector<int>& held = placement.held(copy.dp);
+  if (placement.local(copy.dp)[size_t(copy.expert)] >= 0) return true;  // it is there
+  return std::ranges::count_if(held, [&](int e) { return placement.owner(e) != copy.dp; }) <
+         kMostExpertCopies;
 }
 
 // By dp rank: the experts of the ranks with this tp index.
@@ -147,6 +152,9 @@ Status Stage::change_experts(const std::vector<ExpertCopy>& copies) {
     if (layer == nullptr || copy.expert < 0 || copy.expert >= layer->placement().experts())
       return internal_error(concat("layer ", copy.layer, " has no expert ", copy.expert));
     if (layer->placement().owner(copy.expert) < 0) continue;  // another column's
+    if (copy.add && !room_for(layer->placement(), copy))
+      return internal_error(concat("layer ", copy.layer, " has no dp rank ", copy.dp,
+                                   " with room for a copy of expert ", copy.expert));
     ExpertMatrices matrices;
     if (copy.add && copy.dp == dp_rank_) {
       COHORT_ASSIGN_OR_RETURN(matrices, load_expert_(copy.layer, copy.expert));

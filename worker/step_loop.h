@@ -21,21 +21,26 @@ class StepLoop {
       : rank_(rank), plans_(plans), watchdog_(watchdog) {}
 
   // What became of the next plan: its result on the rank that samples, else nothing. Waits for a
-  // plan where there is none.
+  // plan where there is none; while it waits a load may be due, which is then all there is.
   struct Outcome {
     bool ended = false;  // the queue was closed
     std::optional<StepResult> result;
+    std::optional<ExpertLoad> load;  // at most once a second
   };
   Result<Outcome> next();
 
  private:
+  std::optional<StepPlan> wait_for_plan();
   Status launch(const StepPlan& plan);
   Status run_ahead();
+  std::optional<ExpertLoad> take_load();
 
   Rank& rank_;
   PlanQueue& plans_;
   Watchdog& watchdog_;
   std::deque<int64_t> rows_;  // of the plans that are launched
+  TimePoint load_due_{};      // when the experts' load may be told again
+  bool load_untold_ = false;  // of steps since it was told
 };
 
 }  // namespace cohort

@@ -44,6 +44,9 @@ struct ExpertCopy {
   friend bool operator==(const ExpertCopy&, const ExpertCopy&) = default;
 };
 
+// Copies that a rank has room for in each layer, beside the experts that are its own.
+inline constexpr int kMostExpertCopies = 4;
+
 inline constexpr int32_t kMostMicroBatches = 2;
 
 struct StepPlan {

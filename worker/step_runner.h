@@ -6,6 +6,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/status.h"
 #include "worker/stage.h"
@@ -30,6 +31,9 @@ class StepRunner {
   virtual Result<std::optional<StepResult>> collect(Duration patience) = 0;
   // Ends a wait of collect. Any thread.
   virtual void abort(const Status& why) = 0;
+  // Between steps: how often this rank's tokens chose each expert of each layer of the stage since
+  // the last call. Empty where it is not counted, as on a GPU.
+  virtual std::vector<std::vector<int64_t>> take_expert_load() { return {}; }
 
   Where& where() { return where_; }
   // Where the time of its steps went; empty on a GPU. Any thread.

@@ -82,6 +82,7 @@ class GrpcSession final : public Session {
   const SessionOptions options_;
   const std::function<std::vector<RankState>()> ranks_;
   BatchLoop* loop_ = nullptr;
+  TimePoint experts_due_{};  // the writing thread's
   std::thread thread_;
 
   mutable std::mutex mutex_;
@@ -355,6 +356,11 @@ Duration GrpcSession::load_wait() const {
 // Called without the lock: the ranks' state is asked for.
 LeaderMessage GrpcSession::load_message() {
   const std::vector<RankState> ranks = ranks_();
+  ExpertReport experts;
+  if (now() >= experts_due_) {
+    experts = options_.experts();
+    experts_due_ = now() + options_.expert_interval;
+  }
   const std::lock_guard lock(mutex_);
   reported_ = loop_->load();
   // A load may claim to know only of submits that its numbers count.
@@ -369,6 +375,7 @@ LeaderMessage GrpcSession::load_message() {
   load.set_last_submit(last_submit_);
   load.set_draining(draining_);
   for (const RankState& rank : ranks) *load.add_ranks() = to_wire(rank);
+  if (!experts.layers.empty()) *load.mutable_experts() = to_wire(experts);
   return message;
 }
 

@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "comm/control.h"
 #include "worker/leader/batch_loop.h"
+#include "worker/leader/expert_board.h"
 
 namespace cohort {
 
@@ -42,6 +43,9 @@ struct ReplicaDescription {
 
 struct SessionOptions {
   std::string coordinator;  // host:port
+  // Asked by the writing thread at each expert_interval; empty: not told.
+  std::function<ExpertReport()> experts = [] { return ExpertReport(); };
+  Duration expert_interval = std::chrono::seconds(3);
   Duration load_interval = std::chrono::milliseconds(100);
   Duration least_load_interval = std::chrono::milliseconds(10);  // when something changed
   Duration welcome_timeout = std::chrono::seconds(10);

@@ -89,6 +89,21 @@ replica::v1::Load to_wire(const LoadReport& report) {
   return load;
 }
 
+replica::v1::Experts to_wire(const ExpertReport& report) {
+  replica::v1::Experts experts;
+  experts.set_imbalance(report.imbalance);
+  experts.set_copies(report.copies);
+  size_t counts = 0;
+  for (const ExpertReport::Layer& layer : report.layers) {
+    counts += layer.tokens.size();
+    if (counts > kMostExpertCounts) break;
+    auto* wire = experts.add_layers();
+    wire->set_layer(layer.layer);
+    wire->mutable_tokens()->Add(layer.tokens.begin(), layer.tokens.end());
+  }
+  return experts;
+}
+
 namespace {
 
 SamplingParams from_wire(const replica::v1::Sampling& wire) {

@@ -15,6 +15,8 @@ replica::v1::RankInfo to_wire(const RankState& rank);
 replica::v1::Hello to_wire(const ReplicaDescription& description);
 // Without epoch, sequence number, ranks and draining.
 replica::v1::Load to_wire(const LoadReport& report);
+// Layers up to kMostExpertCounts numbers in all.
+replica::v1::Experts to_wire(const ExpertReport& report);
 // Taken as it is: Scheduler::admit checks values.
 SequenceRequest from_wire(const replica::v1::Submit& submit);
 
