@@ -47,7 +47,9 @@ class NcclCommunicator : public Communicator {
         queue_(stream_of(*device_, options.queue)),
         link_(name_),
         memory_(device_, link_, name_),
-        gathered_bytes_(size_t(size_)) {}
+        gathered_bytes_(size_t(size_)) {
+    for (int r = 0; r < size_; r++) same_host_.push_back(meeting.shares_host(r));
+  }
 
   Status start(const ncclUniqueId& id, int64_t max_gather_floats);
 
@@ -66,6 +68,11 @@ class NcclCommunicator : public Communicator {
   Status recv(void* data, int64_t bytes, int peer) override;
   Status barrier() override;
 
+  Traffic traffic() const override {
+    const std::lock_guard lock(mutex_);
+    return traffic_;
+  }
+  bool shares_host(int peer) const override { return same_host_[size_t(peer)]; }
   Buffer allocate(Device& device, size_t bytes) override;
   Status status() const override { return named(link_.status()); }
   void abort(const Status& why) override { link_.abort(why); }
@@ -88,6 +95,9 @@ class NcclCommunicator : public Communicator {
   ncclResult_t swap(const void* in, std::span<const int64_t> to, void* out,
                     std::span<const int64_t> from, ncclComm_t comm);
   Status named(const Status& status) const;
+  // What the verb means to a peer; NCCL itself may take other ways.
+  void count(int peer, int64_t sent, int64_t received);
+  void count_gather(std::span<const int64_t> bytes);
 
   const int rank_, size_;
   const NcclOptions options_;
@@ -98,8 +108,10 @@ class NcclCommunicator : public Communicator {
   NcclMemory memory_;  // ends before the link
   Buffer gather_, token_;
   std::vector<int64_t> gathered_bytes_;  // of all_reduce, by rank
+  std::vector<bool> same_host_;          // by rank
   mutable std::mutex mutex_;
   Verb latest_;
+  Traffic traffic_;
 };
 
 Status NcclCommunicator::start(const ncclUniqueId& id, int64_t max_gather_floats) {
@@ -142,6 +154,18 @@ Status NcclCommunicator::enqueue(const char* verb, int64_t bytes, const Call& ca
   return {};
 }
 
+void NcclCommunicator::count(int peer, int64_t sent, int64_t received) {
+  if (peer == rank_) return;
+  const std::lock_guard lock(mutex_);
+  const bool within = shares_host(peer);
+  (within ? traffic_.sent_within : traffic_.sent_between) += sent;
+  (within ? traffic_.received_within : traffic_.received_between) += received;
+}
+
+void NcclCommunicator::count_gather(std::span<const int64_t> bytes) {
+  for (int r = 0; r < size_; r++) count(r, bytes[size_t(rank_)], bytes[size_t(r)]);
+}
+
 ncclResult_t NcclCommunicator::gather(const void* in, void* out, std::span<const int64_t> bytes,
                                       ncclComm_t comm) {
   const bool even =
@@ -170,6 +194,7 @@ Status NcclCommunicator::all_reduce(const TreePlan& plan, float* pieces, float* 
     COHORT_RETURN_IF_ERROR(enqueue(
         "all_reduce", floats * int64_t(sizeof(float)),
         [&](ncclComm_t comm) { return gather(pieces, gather_.data(), gathered_bytes_, comm); }));
+  count_gather(gathered_bytes_);
   try {
     cuda::add_pieces(device_->compute(), plan, gather_.as<float>(), out, count);
   } catch (const Failure& failure) {
@@ -181,6 +206,10 @@ Status NcclCommunicator::all_reduce(const TreePlan& plan, float* pieces, float* 
 Status NcclCommunicator::add_up(const void* in, void* out, int64_t count, DType dtype) {
   COHORT_CHECK(!options_.ordered);
   if (count == 0) return {};
+  // A ring: every rank sends a slice to its neighbour 2 (n - 1) times.
+  const int64_t passed = bytes_of(dtype, count) * 2 * (size_ - 1) / size_;
+  this->count((rank_ + 1) % size_, passed, 0);
+  this->count((rank_ + size_ - 1) % size_, 0, passed);
   return enqueue("add_up", bytes_of(dtype, count), [&](ncclComm_t comm) {
     return ncclAllReduce(in, out, size_t(count), nccl_type(dtype), ncclSum, comm, queue_);
   });
@@ -190,6 +219,7 @@ Status NcclCommunicator::all_gather(const void* in, void* out, std::span<const i
   COHORT_CHECK_EQ(bytes.size(), size_t(size_));
   const int64_t total = std::accumulate(bytes.begin(), bytes.end(), int64_t(0));
   if (total == 0) return {};
+  count_gather(bytes);
   return enqueue("all_gather", total,
                  [&](ncclComm_t comm) { return gather(in, out, bytes, comm); });
 }
@@ -203,6 +233,7 @@ Status NcclCommunicator::all_to_all(const void* in, std::span<const int64_t> to,
   const int64_t sent = std::accumulate(to.begin(), to.end(), int64_t(0));
   const int64_t received = std::accumulate(from.begin(), from.end(), int64_t(0));
   if (sent + received == 0) return {};
+  for (int r = 0; r < size_; r++) count(r, to[size_t(r)], from[size_t(r)]);
   return enqueue("all_to_all", sent + received, [&](ncclComm_t comm) {
     return nccl_group([&] { return swap(in, to, out, from, comm); });
   });
@@ -235,6 +266,7 @@ ncclResult_t NcclCommunicator::swap(const void* in, std::span<const int64_t> to,
 
 Status NcclCommunicator::broadcast(void* data, int64_t bytes, int root) {
   if (bytes == 0) return {};
+  for (int r = 0; r < size_; r++) count(r, rank_ == root ? bytes : 0, r == root ? bytes : 0);
   return enqueue("broadcast", bytes, [&](ncclComm_t comm) {
     return ncclBroadcast(data, data, size_t(bytes), ncclUint8, root, comm, queue_);
   });
@@ -242,6 +274,7 @@ Status NcclCommunicator::broadcast(void* data, int64_t bytes, int root) {
 
 Status NcclCommunicator::send(const void* data, int64_t bytes, int peer) {
   if (bytes == 0) return {};
+  count(peer, bytes, 0);
   return enqueue(
       "send", bytes,
       [&](ncclComm_t comm) { return ncclSend(data, size_t(bytes), ncclUint8, peer, comm, queue_); },
@@ -250,6 +283,7 @@ Status NcclCommunicator::send(const void* data, int64_t bytes, int peer) {
 
 Status NcclCommunicator::recv(void* data, int64_t bytes, int peer) {
   if (bytes == 0) return {};
+  count(peer, 0, bytes);
   return enqueue("recv", bytes, [&](ncclComm_t comm) {
     return ncclRecv(data, size_t(bytes), ncclUint8, peer, comm, queue_);
   });

@@ -13,7 +13,7 @@
 namespace cohort {
 namespace {
 
-const std::vector<int> kRanksOfHosts[] = {{2, 2}, {3, 1}, {1, 3}, {1, 2, 2}};
+const std::vector<int> kRanksOfHosts[] = {{2, 2}, {1, 3}, {1, 2, 2}};
 
 using Parameter = std::tuple<size_t, size_t>;  // indices of the hosts, of the check
 

@@ -175,6 +175,22 @@ TEST_F(NcclTest, NothingIsTheSumOfNoUnitsAndNoBytes) {
   });
 }
 
+TEST_F(NcclTest, TrafficIsWhatVerbsMeanToPeers) {
+  run_ranks(3, [](NcclRank& rank) {
+    auto group = rank.group();
+    const int me = group->rank();
+    const Buffer in = rank.gpu->allocate(300), out = rank.gpu->allocate(600);
+    require(group->all_gather(in.data(), out.data(), std::vector<int64_t>{10, 20, 30}));
+    EXPECT_EQ(group->traffic().sent_within, 2 * 10 * (me + 1));
+    EXPECT_EQ(group->traffic().received_within, 60 - 10 * (me + 1));
+    const std::vector<int64_t> sizes{100, 100, 100};
+    require(group->all_to_all(in.data(), sizes, out.data(), sizes));
+    EXPECT_EQ(group->traffic().sent_within, 2 * 10 * (me + 1) + 200);
+    EXPECT_EQ(group->traffic().sent_between, 0);
+    EXPECT_TRUE(group->shares_host(0));
+  });
+}
+
 // A layer's sums as they are replayed: the order of the tree, a sum in any order, a gather.
 TEST_F(NcclTest, VerbsInAGraphAreReplayed) {
   for (int seed = 1; seed <= 10; seed++) {
