@@ -26,6 +26,17 @@ struct RankView {
   uint64_t bytes_sent = 0;
 };
 
+// Of a mixture of experts.
+struct ExpertView {
+  struct Layer {
+    int layer = 0;
+    std::vector<uint64_t> tokens;  // by expert, since the replica started
+  };
+  std::vector<Layer> layers;
+  double imbalance = 0;  // the largest load of a rank over the mean; 0: none
+  int copies = 0;
+};
+
 struct ReplicaView {
   std::string name;
   ReplicaState state = ReplicaState::connecting;
@@ -39,6 +50,7 @@ struct ReplicaView {
   int64_t blocks_total = 0, blocks_free = 0, blocks_cached = 0;
   uint64_t preemptions = 0, steps = 0;
   std::vector<RankView> ranks;
+  std::shared_ptr<const ExpertView> experts;  // null: it has told of none
 };
 
 struct ClusterView {

@@ -79,6 +79,25 @@ struct Metrics::Families {
     }
   }
 
+  // As for ranks: a replica counts from its start.
+  void count_experts(const std::string& replica, const ExpertView& experts) {
+    imbalance.Add({{"replica", replica}}).Set(experts.imbalance);
+    copies.Add({{"replica", replica}}).Set(experts.copies);
+    for (const ExpertView::Layer& layer : experts.layers) {
+      std::vector<uint64_t>& seen = seen_of_experts[{replica, layer.layer}];
+      seen.resize(layer.tokens.size(), 0);
+      for (size_t e = 0; e < seen.size(); e++) {
+        const uint64_t now = layer.tokens[e], before = std::exchange(seen[e], now);
+        if (now == before) continue;
+        expert_tokens
+            .Add({{"replica", replica},
+                  {"layer", std::to_string(layer.layer)},
+                  {"expert", std::to_string(e)}})
+            .Increment(static_cast<double>(now > before ? now - before : now));
+      }
+    }
+  }
+
   prometheus::Registry registry;
   const Labels labels;
   Counter& prompt = counter("cohort_prompt_tokens_total", "Prompt tokens of started sequences");
@@ -120,11 +139,19 @@ struct Metrics::Families {
       counters("cohort_rank_idle_seconds_total", "Seconds of steps in which a rank waited");
   prometheus::Family<Counter>& sent =
       counters("cohort_rank_bytes_sent_total", "Bytes that a rank sent to others of its replica");
+  prometheus::Family<Counter>& expert_tokens =
+      counters("cohort_expert_tokens_total", "Tokens that chose an expert of a layer");
+  prometheus::Family<Gauge>& imbalance =
+      gauges("cohort_expert_imbalance",
+             "Largest load of a rank with experts over the mean, of the last seconds");
+  prometheus::Family<Gauge>& copies =
+      gauges("cohort_expert_copies", "Copies of experts on further ranks");
   prometheus::Family<Gauge>& preemptions =
       gauges("cohort_num_preemptions", "Preemptions since the replica started");
   std::mutex render_mutex;
   // By replica and rank, what was last reported; guarded by render_mutex.
   std::map<std::pair<std::string, int>, std::array<double, 5>> seen_of_ranks;
+  std::map<std::pair<std::string, int>, std::vector<uint64_t>> seen_of_experts;  // and layer
 };
 
 Metrics::Metrics(const std::string& model) : families_(std::make_unique<Families>(model)) {}
@@ -166,6 +193,7 @@ std::string Metrics::render(const ClusterView& view) {
     kv("cached", r.blocks_cached);
     const double held = static_cast<double>(r.blocks_total - r.blocks_free - r.blocks_cached);
     for (const RankView& rank : r.ranks) f.count_rank(r.name, rank);
+    if (r.experts) f.count_experts(r.name, *r.experts);
     f.kv_usage.Add(labels).Set(r.blocks_total > 0 ? held / static_cast<double>(r.blocks_total) : 0);
   }
   return prometheus::TextSerializer().Serialize(f.registry.Collect());

@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kMostReplicas = 1024;
 constexpr size_t kMostRanks = 4096;
+constexpr int64_t kMostExpertCounts = 1 << 16;  // of a replica
 // Prefill that a replica holds ahead of its steps: enough that it never waits for us.
 constexpr double kPrefillSeconds = 0.25;
 
@@ -30,6 +31,20 @@ Status check_hello(const replica::v1::Hello& hello, const std::string& fingerpri
                                       hello.model_fingerprint(), " (", hello.model_path(),
                                       "): start it with the same checkpoint"));
   return {};
+}
+
+// A few seconds' news, whatever a replica sends.
+std::shared_ptr<const ExpertView> expert_view(const replica::v1::Experts& experts) {
+  auto view = std::make_shared<ExpertView>();
+  view->imbalance = experts.imbalance();
+  view->copies = experts.copies();
+  int64_t counts = 0;
+  for (const auto& layer : experts.layers()) {
+    counts += layer.tokens_size();
+    if (counts > kMostExpertCounts) break;
+    view->layers.push_back({layer.layer(), {layer.tokens().begin(), layer.tokens().end()}});
+  }
+  return view;
 }
 
 }  // namespace
@@ -125,6 +140,7 @@ Result<ReplicaTable::Joined> ReplicaTable::hello(uint64_t session,
   for (auto& [sequence, assignment] : record.assigned) assignment.submit_number = 0;
   if (!joined.resumed) {
     record.load.Clear();
+    record.experts.reset();
     record.prefixes = PrefixIndex(
         static_cast<size_t>(std::clamp<int64_t>(hello.kv_blocks() / 2 + 1, 64, 1 << 20)));
   }
@@ -135,6 +151,7 @@ bool ReplicaTable::load(uint64_t session, const replica::v1::Load& load, TimePoi
   ReplicaRecord* record = by_session(session);
   if (!record || load.epoch() != record->epoch) return false;
   record->load = load;
+  if (load.has_experts()) record->experts = expert_view(load.experts());
   record->loaded = true;
   record->heard = now;
   judge(*record, now);
@@ -263,6 +280,7 @@ std::vector<ReplicaView> ReplicaTable::view() const {
                          k.last_progress_ms(), k.where(), k.compute_seconds(),
                          k.communication_seconds(), k.hidden_communication_seconds(),
                          k.idle_seconds(), k.bytes_sent()});
+    v.experts = r.experts;
     views.push_back(std::move(v));
   }
   return views;

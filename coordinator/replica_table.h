@@ -44,7 +44,8 @@ struct ReplicaRecord {
   int restarts = 0;
   replica::v1::Hello hello;
   replica::v1::Load load;
-  bool loaded = false;   // a Load has come in this session
+  std::shared_ptr<const ExpertView> experts;  // null: it has told of none
+  bool loaded = false;                        // a Load has come in this session
   bool leaving = false;  // told to drain, or it turned work away, in this session
   TimePoint heard{};     // last Load, or Hello
   TimePoint lost{};      // when the stream ended
