@@ -33,9 +33,10 @@ def main():
                 not any(f == n or f.endswith("/" + n) for n in named)]
     listed = subprocess.run(["git", "ls-files", "tests/*.py", "tests/*.cc"], capture_output=True, text=True, check=True)
     scripts = [f for f in listed.stdout.split() if f.endswith(("_test.py", "_fuzz.cc"))]
-    # cohort_cluster_test(NAME TIMEOUT) stands for tests/cluster/NAME_test.py.
-    by_name = {f"tests/cluster/{name}_test.py"
-               for name in re.findall(r"^\s*cohort_cluster_test\((\w+)\s", mentioned, re.MULTILINE)}
+    # cohort_cluster_test(NAME TIMEOUT) stands for tests/cluster/NAME_test.py, cohort_hosts_test(NAME
+    # TIMEOUT) for tests/cluster/hosts_NAME_test.py.
+    by_name = {f"tests/cluster/{'hosts_' if kind == 'hosts' else ''}{name}_test.py"
+               for kind, name in re.findall(r"^\s*cohort_(cluster|hosts)_test\((\w+)\s", mentioned, re.MULTILINE)}
     missing += [f for f in scripts if f not in by_name and
                 os.path.basename(f) not in mentioned and os.path.basename(f)[:-3] not in mentioned]
     for f in missing:
