@@ -9,20 +9,23 @@
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/open_device.h"
+#include "worker/check_options.h"
 #include "worker/device_groups.h"
 #include "worker/rank.h"
-#include "worker/token_route.h"
 #include "worker/where.h"
 
 namespace cohort {
 namespace {
 
 // Partial sums of all ranks that one ordered sum of a stage gathers at most: of its row-parallel
-// products, and of the embedding, one per rank.
+// products, of its experts, and of the embedding, one per rank.
 int64_t most_pieces(const Partition& partition) {
   const TreePlan attention(partition.units.attention, partition.attention);
   const TreePlan ffn(partition.units.ffn, partition.ffn);
-  return std::max({attention.total_pieces(), ffn.total_pieces(), attention.ranks()});
+  const TreePlan shared(partition.units.shared_ffn, partition.shared_ffn);
+  const TreePlan experts(partition.units.experts, partition.expert_columns);
+  return std::max({attention.total_pieces(), ffn.total_pieces(), shared.total_pieces(),
+                   experts.total_pieces(), attention.ranks()});
 }
 
 // Everybody's answer to the same question, or the first failure of any rank, for all alike: a rank
@@ -39,41 +42,6 @@ Result<std::vector<std::string>> agree(World& world, const Result<std::string>& 
     all[r].erase(0, 1);
   }
   return all;
-}
-
-Status check_types(const ReplicaOptions& options) {
-  const bool gpu = options.gpu.device == DeviceKind::cuda;
-  const DType kv = options.kv_dtype, a = options.gpu.dtype;
-  const bool eight_bits = kv == DType::f8_e4m3;
-  if (kv != DType::f32 && kv != DType::f16 && kv != DType::bf16 && !(gpu && eight_bits))
-    return invalid_argument(concat("the KV cache holds f32, f16 or bf16",
-                                   gpu ? ", or f8_e4m3" : " on the CPU", ", not ", name(kv)));
-  if (!gpu) return {};
-  if (a != DType::f32 && a != DType::f16 && a != DType::bf16)
-    return invalid_argument(concat("a GPU computes in f32, f16 or bf16, not in ", name(a)));
-  if (kv != a && !(eight_bits && a != DType::f32))
-    return invalid_argument(concat("on a GPU that computes in ", name(a), " the KV cache is ",
-                                   name(a), a == DType::f32 ? "" : " or f8_e4m3", ", not ",
-                                   name(kv), ": choose --kv-dtype or --dtype alike"));
-  return {};
-}
-
-Status check_options(const ReplicaOptions& options, int world_size) {
-  const StepLimits& limits = options.limits;
-  if (options.layout.ranks() != world_size)
-    return invalid_argument(concat("the layout ", to_string(options.layout), " needs ",
-                                   options.layout.ranks(), " ranks; ", world_size,
-                                   " were started"));
-  if (options.threads < 1) return invalid_argument("a rank needs at least 1 thread");
-  if (!supported(options.isa))
-    return invalid_argument(concat("this processor has no ", name(options.isa)));
-  if (limits.max_slots < 1 || limits.max_rows < 1 || limits.max_context < 1)
-    return invalid_argument("the limits on slots, rows and context must be at least 1");
-  if (options.layout.ranks() > 1 && limits.max_slots > TokenRoute::kMostTokens)
-    return invalid_argument(concat("a replica of several ranks runs at most ",
-                                   TokenRoute::kMostTokens, " sequences at once, not ",
-                                   limits.max_slots, ": lower --max-batch"));
-  return check_types(options);
 }
 
 }  // namespace
@@ -110,6 +78,7 @@ class RankLoader {
   Status prepare() {
     choose_types();
     COHORT_RETURN_IF_ERROR(check_options(options_, world_.size()));
+    COHORT_RETURN_IF_ERROR(check_device(options_, checkpoint_.config()));
     const Layout& layout = options_.layout;
     COHORT_ASSIGN_OR_RETURN(rank_->partition_, partition(shape_of(checkpoint_), layout));
     rank_->config_ = checkpoint_.config();
@@ -148,7 +117,10 @@ class RankLoader {
     const std::string on =
         gpu() ? concat("on GPUs in ", name(g.dtype), g.deterministic ? ", deterministic" : "", ", ")
               : "";
-    return concat(on, mode, ", KV ", name(kv_dtype()));
+    // One stage alone has nothing to send.
+    const bool compressed = options_.compress_activations && options_.layout.pp > 1;
+    return concat(on, mode, ", KV ", name(kv_dtype()),
+                  compressed ? concat(", int8 between ", options_.layout.pp, " stages") : "");
   }
 
   // The text that must be the same on all ranks.
@@ -233,7 +205,15 @@ class RankLoader {
     const int64_t widest = 4 * (c.hidden + c.ffn) + 4 * c.heads * c.head_dim;
     const int64_t workspace = rank_->limits_.max_rows * widest * int64_t(sizeof(float)) +
                               4 * rank_->limits_.max_slots * c.vocab * int64_t(sizeof(float));
-    return memory.free / 10 * 9 - workspace;
+    return memory.free / 10 * 9 - workspace - expert_workspace();
+  }
+
+  // Every token goes to all of its experts, and those may all be here.
+  int64_t expert_workspace() const {
+    const ExpertsConfig& c = rank_->config_.experts;
+    const int64_t hidden = rank_->config_.hidden;
+    const int64_t per_row = c.per_token * 3 * (c.ffn + hidden) + c.count + 4 * hidden;
+    return c.count == 0 ? 0 : rank_->limits_.max_rows * per_row * int64_t(sizeof(float));
   }
 
   // As many blocks as the rank with the least room can hold.
@@ -365,6 +345,7 @@ class RankLoader {
                            .pp = gpu() ? *rank_->device_pp_ : *rank_->pp_,
                            .tokens = gpu() ? *rank_->device_tokens_ : *rank_->world_,
                            .load_expert = expert_loader(),
+                           .compress_activations = options_.compress_activations,
                            .lanes = lanes(),
                            .trace = trace()};
     for (Communicator* c : rank_->communicators()) c->set_place_text(Where::text_of_place);

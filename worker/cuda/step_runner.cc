@@ -277,7 +277,9 @@ void CudaStepRunner::run_body(const StepShape& shape) {
 
 void CudaStepRunner::body(const StepShape& shape) {
   const AttentionBatch batch(stage_.geometry(), inputs_.entries(), shape.rows, inputs_.batch());
-  Step step{stream_, stage_.work(), where_, batch, shape.rows, row_errors(shape.rows)};
+  // Rows of padding choose experts like others; nobody reads what becomes of them.
+  const int64_t group_rows[] = {shape.rows};
+  Step step{stream_, stage_.work(), where_, batch, shape.rows, row_errors(shape.rows), group_rows};
   Task task = forward(step, shape, residual(shape.rows));
   task.start();
   task.result();
