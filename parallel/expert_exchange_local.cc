@@ -36,7 +36,8 @@ int64_t LocalExchange::rows_of_x(int64_t tokens, int held) const {
 }
 
 Task LocalExchange::dispatch(Route& route, const ExpertPlacement& placement, Tensor h,
-                             Tensor experts, std::span<const int64_t> group_rows) {
+                             Tensor experts, std::span<const int64_t> group_rows,
+                             FunctionRef<void()> meanwhile) {
   const int64_t tokens = h.dim(0), k = experts.dim(1);
   const int held = int(placement.held(0).size());
   COHORT_CHECK_EQ(placement.ranks(), 1);
@@ -59,6 +60,7 @@ Task LocalExchange::dispatch(Route& route, const ExpertPlacement& placement, Ten
   route.x = Tensor(x_.data(), h.dtype(), {n, shape_.hidden});
   ops::take_rows(*stream_, route.x, h, taken);
   route.outputs = Tensor();
+  meanwhile();
   co_return;
 }
 

@@ -12,7 +12,7 @@ class LocalExchange : public ExpertExchange {
   LocalExchange(Stream& stream, const ExchangeShape& shape);
 
   Task dispatch(Route& route, const ExpertPlacement& placement, Tensor h, Tensor experts,
-                std::span<const int64_t> group_rows) override;
+                std::span<const int64_t> group_rows, FunctionRef<void()> meanwhile) override;
   Task combine(Route& route, Tensor y) override;
   int64_t max_rows() const override;
 

@@ -230,7 +230,8 @@ void SpreadExchange::account(const ExpertPlacement& placement) {
 }
 
 Task SpreadExchange::dispatch(Route& route, const ExpertPlacement& placement, Tensor h,
-                              Tensor experts, std::span<const int64_t> group_rows) {
+                              Tensor experts, std::span<const int64_t> group_rows,
+                              FunctionRef<void()> meanwhile) {
   begin(placement, h, experts, group_rows);
   choose_ranks(placement, experts);
   size_messages_out();
@@ -247,7 +248,11 @@ Task SpreadExchange::dispatch(Route& route, const ExpertPlacement& placement, Te
   size_messages_in();
   if (!quiet_) {
     const Tensor out(out_.data(), DType::f32, {sum(to_bytes_) / kWord});
-    co_await dp_.all_to_all(out, to_bytes_, in_.data(), from_bytes_);
+    const auto sent = dp_.all_to_all(out, to_bytes_, in_.data(), from_bytes_);
+    meanwhile();
+    co_await sent;
+  } else {
+    meanwhile();
   }
   read_slots();
   sort_pairs(route);

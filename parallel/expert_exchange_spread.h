@@ -20,7 +20,7 @@ class SpreadExchange : public ExpertExchange {
   SpreadExchange(Stream& stream, Group dp, const ExchangeShape& shape);
 
   Task dispatch(Route& route, const ExpertPlacement& placement, Tensor h, Tensor experts,
-                std::span<const int64_t> group_rows) override;
+                std::span<const int64_t> group_rows, FunctionRef<void()> meanwhile) override;
   Task combine(Route& route, Tensor y) override;
   int64_t max_rows() const override;
   ExchangeTraffic traffic() const override { return traffic_; }

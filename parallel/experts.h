@@ -20,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/stream.h"
 #include "base/task.h"
 #include "base/tensor.h"
@@ -87,9 +88,10 @@ class ExpertExchange {
   virtual ~ExpertExchange() = default;
 
   // h A [tokens, hidden] and experts i32 [tokens, k] of this group's tokens; group_rows: tokens of
-  // every dp group. Borrows all until combine has finished.
+  // every dp group. Borrows all until combine has finished. meanwhile: called once, when the rows
+  // are on their way: what does not need the experts.
   virtual Task dispatch(Route& route, const ExpertPlacement& placement, Tensor h, Tensor experts,
-                        std::span<const int64_t> group_rows) = 0;
+                        std::span<const int64_t> group_rows, FunctionRef<void()> meanwhile) = 0;
   // y A [n, hidden]: the experts' outputs, row by row of route.x; route.outputs may be y itself.
   virtual Task combine(Route& route, Tensor y) = 0;
   // Rows that route.x may have at most.

@@ -147,7 +147,10 @@ Task forward(Stream& stream, ExpertExchange& exchange, const Layer& layer, int d
   const int64_t rows = layer.group_rows[size_t(dp)];
   const Tensor h(tokens.h.data(), DType::f32, {rows, layer.hidden});
   const Tensor experts(tokens.experts.data(), DType::i32, {rows, layer.k});
-  co_await exchange.dispatch(route, layer.placement, h, experts, layer.group_rows);
+  int calls = 0;
+  const auto meanwhile = [&calls] { calls++; };
+  co_await exchange.dispatch(route, layer.placement, h, experts, layer.group_rows, meanwhile);
+  EXPECT_EQ(calls, 1);
   EXPECT_LE(route.x.dim(0), exchange.max_rows());
   const std::vector<float> outputs = run_experts(layer, dp, route);
   const Tensor y(outputs.data(), DType::f32, {route.x.dim(0), layer.hidden});

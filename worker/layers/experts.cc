@@ -52,7 +52,10 @@ Task ExpertLayer::forward(Step& step, Tensor out, Tensor h) {
   choose(step, h);
   Route route;
   step.where.set(Operation::dispatch, layer_);
-  co_await work.exchange->dispatch(route, placement_, h, chosen, step.group_rows);
+  const auto meanwhile = [&] {
+    if (shared_ != nullptr) shared_->widen(step, h);
+  };
+  co_await work.exchange->dispatch(route, placement_, h, chosen, step.group_rows, meanwhile);
   step.where.set(Operation::experts, layer_);
   const Tensor outputs = compute(step, route);
   step.where.set(Operation::combine, layer_);
@@ -102,7 +105,7 @@ Tensor ExpertLayer::compute(Step& step, const Route& route) {
 Task ExpertLayer::add_shared(Step& step, Tensor out, Tensor h) {
   ExpertWorkspace& work = *step.work.experts;
   const Tensor shared = work.shared.rows(step.rows);
-  co_await shared_->forward(step, shared, h);
+  co_await shared_->narrow(step, shared);
   if (shared_gate_ != nullptr) {
     const Tensor gate = work.gate.rows(step.rows);
     shared_gate_->forward(step.stream, step.work.linear, gate, h);

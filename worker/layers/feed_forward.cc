@@ -8,13 +8,21 @@ FeedForward::FeedForward(const FeedForwardWeights& weights, int64_t layer, Group
     : layer_(layer), gate_up_(weights.gate_up), down_(weights.down, tp, plan) {}
 
 Task FeedForward::forward(Step& step, Tensor out, Tensor h) {
-  const Tensor gate_up = step.work.gate_up.view(step.rows, gate_up_.output());
-  const Tensor ffn = step.work.ffn.view(step.rows, gate_up_.output() / 2);
   step.where.set(Operation::feed_forward, layer_);
-  gate_up_.forward(step.stream, step.work.linear, gate_up, h);
-  ops::silu_mul(step.stream, ffn, gate_up);
+  widen(step, h);
   step.where.set(Operation::feed_forward_output, layer_);
-  co_await down_.forward(step.stream, step.work.linear, out, ffn);
+  co_await narrow(step, out);
+}
+
+void FeedForward::widen(Step& step, Tensor h) const {
+  const Tensor gate_up = step.work.gate_up.view(step.rows, gate_up_.output());
+  gate_up_.forward(step.stream, step.work.linear, gate_up, h);
+  ops::silu_mul(step.stream, step.work.ffn.view(step.rows, gate_up_.output() / 2), gate_up);
+}
+
+Started FeedForward::narrow(Step& step, Tensor out) const {
+  return down_.forward(step.stream, step.work.linear, out,
+                       step.work.ffn.view(step.rows, gate_up_.output() / 2));
 }
 
 }  // namespace cohort
