@@ -32,6 +32,9 @@ void declare_shape(CLI::App& app, UpOptions& o) {
                  "Weights of the tensor-parallel ranks, as in 2:1; shards follow them");
   app.add_option("--expert-shares", o.expert_shares,
                  "Weights of a stage's ranks for experts, as in 2:1:1:0; experts follow them");
+  app.add_flag("--compress-activations", o.compress_activations,
+               "Send int8 between pipeline stages: a quarter of the bytes, for slow links. Changes "
+               "results");
   app.add_option("--overlap", o.overlap,
                  "Cut steps in two, one half computing while the other communicates: auto (where "
                  "it is predicted to gain), on or off")

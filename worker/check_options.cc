@@ -14,6 +14,8 @@ Status check_types(const ReplicaOptions& options) {
     return invalid_argument(concat("the KV cache holds f32, f16 or bf16",
                                    gpu ? ", or f8_e4m3" : " on the CPU", ", not ", name(kv)));
   if (!gpu) return {};
+  if (options.compress_activations)
+    return invalid_argument("--compress-activations is for pipelines of CPUs");
   if (a != DType::f32 && a != DType::f16 && a != DType::bf16)
     return invalid_argument(concat("a GPU computes in f32, f16 or bf16, not in ", name(a)));
   if (kv != a && !(eight_bits && a != DType::f32))

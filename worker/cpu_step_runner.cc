@@ -115,11 +115,15 @@ void CpuStepRunner::save_trace() {
 }
 
 std::unique_ptr<StageInput> CpuStepRunner::make_input(const StageParts& parts, int64_t max_rows) {
+  if (!stage_.first() && parts.compress_activations)
+    return std::make_unique<ReceiveCompressed>(pp_, max_rows, stage_.hidden());
   if (!stage_.first()) return std::make_unique<ReceiveInput>(pp_);
   return std::make_unique<EmbeddingInput>(stage_.make_embedding(parts), max_rows, slots_);
 }
 
 std::unique_ptr<StageOutput> CpuStepRunner::make_output(const StageParts& parts, int64_t max_rows) {
+  if (!stage_.last() && parts.compress_activations)
+    return std::make_unique<SendCompressed>(pp_, max_rows, stage_.hidden());
   if (!stage_.last()) return std::make_unique<SendOutput>(pp_);
   const int64_t rows = std::min<int64_t>(SampleOutput::kRows, max_rows);
   return std::make_unique<SampleOutput>(stage_.make_head(parts, rows), stage_.samples(), slots_);

@@ -97,6 +97,9 @@ void declare_shape(CLI::App& app, WorkerOptions& o, Texts& texts) {
       ->capture_default_str();
   app.add_option("--isa", texts.isa,
                  "Instruction set of the kernels (portable, avx2); all give the same bits");
+  app.add_flag("--compress-activations", o.replica.compress_activations,
+               "Send int8 between pipeline stages: a quarter of the bytes, for slow links. Changes "
+               "results");
   app.add_option("--overlap", texts.overlap,
                  "Cut steps in two, one half computing while the other communicates: auto (where "
                  "it is predicted to gain), on or off")

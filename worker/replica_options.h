@@ -50,6 +50,8 @@ struct ReplicaOptions {
   int64_t kv_memory = 0;
   GpuOptions gpu;
   TraceOptions trace;
+  // Activations travel between stages as int8: a quarter of the bytes, and other results.
+  bool compress_activations = false;
   Overlap overlap = Overlap::automatic;  // automatic: where it is predicted to gain
   StepLimits limits;                     // blocks and in_flight are filled in by Rank::load
   // Nobody asked for limits.max_context in particular: where the KV cache is too small for one such

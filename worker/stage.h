@@ -47,6 +47,7 @@ struct StageParts {
   Communicator& tokens;  // where sampled tokens travel: on the CPU everybody, on a GPU as pp
   // Reads an expert that this rank is to have a copy of; layer and expert of the model.
   std::function<Result<ExpertMatrices>(int64_t layer, int64_t expert)> load_expert;
+  bool compress_activations = false;  // between stages, on the CPU
   int lanes = 1;               // micro-batches that are under way at once, each with a workspace
   VerbLine* verbs = nullptr;   // how the groups' verbs run; null: at once
   const Mark* mark = nullptr;  // where the step thread is; lives as long as the runner

@@ -2,7 +2,10 @@
 #include "worker/stage_ends.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
+
+#include "worker/compressed_rows.h"
 
 namespace cohort {
 namespace {
@@ -11,6 +14,11 @@ namespace {
 int64_t message_bytes(const Step& step, Tensor x) {
   COHORT_CHECK_EQ(static_cast<void*>(x.f32() + x.elements()), step.row_errors.data());
   return x.bytes() + step.row_errors.bytes();
+}
+
+// Rows and their error codes.
+int64_t compressed_message(int64_t rows, int64_t hidden) {
+  return compressed_bytes(rows, hidden) + rows * int64_t(sizeof(int32_t));
 }
 
 }  // namespace
@@ -34,6 +42,29 @@ Task ReceiveInput::fill(std::span<const LaneEntry>, Step& step, Tensor x) {
 Task SendOutput::finish(std::span<const LaneEntry>, Step& step, Tensor x) {
   step.where.set(Operation::send);
   co_await pp_.send(x.data(), message_bytes(step, x), pp_.rank() + 1);
+}
+
+ReceiveCompressed::ReceiveCompressed(Group pp, int64_t max_rows, int64_t hidden)
+    : pp_(pp), message_(size_t(compressed_message(max_rows, hidden))) {}
+
+Task ReceiveCompressed::fill(std::span<const LaneEntry>, Step& step, Tensor x) {
+  step.where.set(Operation::receive);
+  const int64_t bytes = compressed_message(x.dim(0), x.dim(1));
+  co_await pp_.recv(message_.data(), bytes, pp_.rank() - 1);
+  expand(x, message_.data());
+  const int64_t errors = step.row_errors.bytes();
+  std::memcpy(step.row_errors.data(), message_.data() + bytes - errors, size_t(errors));
+}
+
+SendCompressed::SendCompressed(Group pp, int64_t max_rows, int64_t hidden)
+    : pp_(pp), message_(size_t(compressed_message(max_rows, hidden))) {}
+
+Task SendCompressed::finish(std::span<const LaneEntry>, Step& step, Tensor x) {
+  step.where.set(Operation::send);
+  const int64_t bytes = compressed_message(x.dim(0), x.dim(1)), errors = step.row_errors.bytes();
+  compress(message_.data(), x);
+  std::memcpy(message_.data() + bytes - errors, step.row_errors.data(), size_t(errors));
+  co_await pp_.send(message_.data(), bytes, pp_.rank() + 1);
 }
 
 SampleOutput::SampleOutput(Head head, bool samples, const SlotTable& slots)

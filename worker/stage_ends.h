@@ -77,6 +77,27 @@ class SendOutput : public StageOutput {
   Group pp_;
 };
 
+// As the two above, with compressed_rows.h: fewer bytes, other results.
+class ReceiveCompressed : public StageInput {
+ public:
+  ReceiveCompressed(Group pp, int64_t max_rows, int64_t hidden);
+  Task fill(std::span<const LaneEntry> entries, Step& step, Tensor x) override;
+
+ private:
+  Group pp_;
+  Buffer message_;  // rows, then error codes
+};
+
+class SendCompressed : public StageOutput {
+ public:
+  SendCompressed(Group pp, int64_t max_rows, int64_t hidden);
+  Task finish(std::span<const LaneEntry> entries, Step& step, Tensor x) override;
+
+ private:
+  Group pp_;
+  Buffer message_;
+};
+
 // All ranks of the stage compute logits; `samples` is true on the one that draws.
 class SampleOutput : public StageOutput {
  public:
