@@ -56,6 +56,7 @@ class Router {
       scores_[e] = exp2_of(__fmul_rn(__fsub_rn(logits[e], top), kLog2e));
     __syncwarp();
     const float sum = strided_sum();
+    __syncwarp();  // shuffles order no memory
     for (int e = lane_of_warp(); e < r_.experts; e += 32) scores_[e] = __fdiv_rn(scores_[e], sum);
   }
 
@@ -66,13 +67,13 @@ class Router {
       choice_[e] = bias == nullptr ? scores_[e] : __fadd_rn(scores_[e], bias[e]);
       good &= choice_[e] == choice_[e];
     }
-    return __all_sync(kAll, good) != 0;  // behind which other lanes' values are read
+    __syncwarp();  // other lanes' values are read next
+    return __all_sync(kAll, good) != 0;
   }
 
   // Makes what may not be chosen NaN.
   GPU_FN void close_groups() {
     if (r_.groups_per_token >= r_.groups) return;
-    __syncwarp();
     const int size = r_.experts / r_.groups;
     for (int g = lane_of_warp(); g < r_.groups; g += 32)
       groups_[g] = rate(choice_ + g * size, size);
