@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mixtures of experts, and the families with biases and normed heads, on GPUs: the CPU's tokens on
+// every layout, captured and not, in any order of work; with --deterministic the same bits. What
+// GPUs do not compute is refused.
+#include <gmock/gmock.h>
+
+#include "tests/cuda/worker_fixture.h"
+#include "tests/support/spawn_ranks.h"
+#include "worker/rank.h"
+
+namespace cohort::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string path_of(const std::string& model) { return "tests/data/tiny_models/" + model; }
+
+OpenCheckpoint open(const std::string& model) {
+  return [=] { return std::shared_ptr<Checkpoint>(require_ok(Checkpoint::open(path_of(model)))); };
+}
+
+struct Shape {
+  int tp, pp;
+  std::vector<int> expert_shares = {};
+};
+
+std::string text(const Shape& s) {
+  return concat("tp ", s.tp, " pp ", s.pp, " shares ", s.expert_shares.size());
+}
+
+ReplicaOptions options_of(const Shape& shape, bool graphs, bool deterministic) {
+  ReplicaOptions options = gpu_options(DType::f32, shape.tp, shape.pp);
+  options.layout.expert_shares = shape.expert_shares;
+  options.gpu.graphs = graphs;
+  options.gpu.deterministic = deterministic;
+  return options;
+}
+
+// Prompts in chunks, drawn tokens and greedy ones; three decode together, so that one of the rows
+// of a captured step of four is padding.
+std::vector<TestRequest> short_requests() {
+  std::vector<TestRequest> requests = mixed_requests();
+  for (TestRequest& request : requests) request.outputs = 4;
+  return requests;
+}
+
+struct Case {
+  std::string model;
+  std::vector<Shape> shapes;
+};
+
+class WorkerExpertsTest : public GpuWorkerTest, public ::testing::WithParamInterface<Case> {
+ protected:
+  static std::vector<TestOutput> run(const Shape& shape, bool graphs, bool deterministic) {
+    return generate(open(GetParam().model), options_of(shape, graphs, deterministic),
+                    short_requests(), {.chunk = 16});
+  }
+  static std::vector<TestOutput> expected() {
+    return cpu_answer(open(GetParam().model), short_requests());
+  }
+};
+
+TEST_P(WorkerExpertsTest, E08_EveryLayoutGivesTheTokensOfTheCpu) {
+  const auto want = expected();
+  bool graphs = true;
+  for (const Shape& shape : GetParam().shapes) {
+    SCOPED_TRACE(concat(text(shape), " graphs ", graphs));
+    expect_close(run(shape, graphs, false), want, 1e-4);
+    graphs = !graphs;
+  }
+}
+
+TEST_P(WorkerExpertsTest, E08_E09_DeterministicLayoutsGiveTheSameBits) {
+  const auto alone = run({1, 1}, false, true);
+  expect_close(alone, expected(), 1e-4);
+  bool graphs = true;
+  for (const Shape& shape : GetParam().shapes) {
+    SCOPED_TRACE(concat(text(shape), " graphs ", graphs));
+    EXPECT_EQ(run(shape, graphs, true), alone);
+    graphs = !graphs;
+  }
+}
+
+TEST_P(WorkerExpertsTest, E08_NoOrderOfWorkChangesTokens) {
+  const auto want = expected();
+  const Shape shape = GetParam().shapes.back();
+  for (const uint64_t seed : {0, 1, 2}) {
+    SCOPED_TRACE(concat("seed ", seed));
+    emu::set_schedule(seed == 0 ? emu::Schedule::newest_first : emu::Schedule::random, seed);
+    expect_close(run(shape, seed != 1, seed == 2), want, 1e-4);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, WorkerExpertsTest,
+                         ::testing::Values(Case{"mixtral",
+                                                {{1, 1}, {2, 1, {3, 1}}, {2, 1, {1, 0}}, {2, 2}}},
+                                           Case{"qwen2_moe", {{1, 1}, {1, 2}, {2, 1}}},
+                                           Case{"qwen3_moe", {{1, 1}, {1, 2}, {2, 1}}},
+                                           Case{"qwen2", {{2, 1}}}, Case{"qwen3", {{2, 1}}}),
+                         [](const auto& info) { return info.param.model; });
+
+Status refusal(const std::string& model, int dp) {
+  ReplicaOptions options = options_of({1, 1}, false, false);
+  options.layout.dp = dp;
+  std::vector<Status> outcome(static_cast<size_t>(dp));
+  spawn_ranks(dp, [&](World& world) {
+    const auto checkpoint = open(model)();
+    outcome[size_t(world.rank())] = Rank::load(world, *checkpoint, options, {}).status();
+  });
+  for (const Status& status : outcome) EXPECT_EQ(status.ok(), outcome[0].ok());
+  return outcome[0];
+}
+
+TEST_F(GpuWorkerTest, WhatRunsOnCpusAloneIsRefused) {
+  const auto refused = [](const std::string& what) {
+    return AllOf(HasSubstr(what), HasSubstr("on CPUs alone"), HasSubstr("docs/experts.md"));
+  };
+  EXPECT_THAT(refusal("mixtral", 2).message(), refused("--dp 2"));
+  EXPECT_THAT(refusal("deepseek_v2", 1).message(), refused("DeepSeek"));
+  EXPECT_THAT(refusal("olmoe", 1).message(), refused("OLMoE"));
+}
+
+}  // namespace
+}  // namespace cohort::testing
