@@ -19,7 +19,7 @@ constexpr Duration kAnswer = std::chrono::seconds(60);
 
 ReplicaOptions options_of(int tp, int pp, int dp) {
   ReplicaOptions options = tiny_options(tp, pp);
-  options.model = "tests/data/tiny_models/qwen3_moe";
+  options.model = "tests/data/tiny_models/olmoe";
   options.layout.dp = dp;
   return options;
 }
@@ -139,9 +139,8 @@ void serve_with_copies(const ReplicaOptions& options, int micro_batches) {
   const ReplicaOptions one = options_of(1, 1, 1);
   for (const TestRequest& request : skewed_requests()) {
     alone.emplace_back();
-    for (const SampledToken& token :
-         generate([&] { return open_tiny(one); }, one, {request})[0].tokens)
-      alone.back().push_back(token.token);
+    const auto outputs = generate([&] { return open_tiny(one); }, one, {request});
+    for (const SampledToken& token : outputs[0].tokens) alone.back().push_back(token.token);
   }
   run_replica(
       options,
@@ -153,7 +152,8 @@ void serve_with_copies(const ReplicaOptions& options, int micro_batches) {
         for (uint32_t round = 1; round <= replica.rounds; round++)
           for (size_t i = 0; i < alone.size(); i++)
             EXPECT_EQ(replica.output(i, round), alone[i]) << i << " in round " << round;
-        // Every row of every layer has chosen its experts, whichever rank told it.
+        // Every row of every layer, all of which have experts, has chosen its experts, whichever
+        // rank told it.
         const ExpertsConfig& experts = rank.config().experts;
         const auto chosen = uint64_t(replica.rows * experts.per_token * rank.config().layers);
         const ExpertReport report = replica.report_of(chosen);
