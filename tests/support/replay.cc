@@ -161,10 +161,10 @@ void chain(std::vector<StepPlan>& plans) {
 }
 
 std::vector<StepResult> run_plans(const OpenCheckpoint& open, const ReplicaOptions& options,
-                                  const std::vector<StepPlan>& plans) {
+                                  const std::vector<StepPlan>& plans, Duration deadline) {
   std::vector<StepResult> results;
   std::mutex mutex;  // every dp group has a sampler
-  spawn_ranks(options.layout.ranks(), [&](World& world) {
+  const auto body = [&](World& world) {
     const auto checkpoint = open();
     const auto rank = require_ok(Rank::load(world, *checkpoint, options, {}));
     int ahead = 0;
@@ -179,7 +179,8 @@ std::vector<StepResult> run_plans(const OpenCheckpoint& open, const ReplicaOptio
       if (++ahead == rank->depth()) collect();
     }
     while (ahead > 0) collect();
-  });
+  };
+  spawn_ranks(options.layout.ranks(), body, deadline);
   COHORT_CHECK_EQ(results.size(), plans.size() * size_t(options.layout.dp));
   return results;
 }
@@ -194,7 +195,8 @@ std::vector<TestOutput> generate(const OpenCheckpoint& open, const ReplicaOption
     schedule_options.change(schedule.plans);
     chain(schedule.plans);
   }
-  const std::vector<StepResult> results = run_plans(open, options, schedule.plans);
+  const std::vector<StepResult> results =
+      run_plans(open, options, schedule.plans, schedule_options.deadline);
   std::map<std::pair<uint64_t, int32_t>, size_t> owner;
   for (const auto& sample : schedule.samples) owner[{sample.step, sample.slot}] = sample.request;
   std::vector<TestOutput> outputs(requests.size());

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "model/checkpoint.h"
 #include "worker/replica_options.h"
 #include "worker/step_plan.h"
@@ -48,6 +49,7 @@ struct ScheduleOptions {
   bool descending_blocks = false;
   // For `generate`: what else the plans say.
   std::function<void(std::vector<StepPlan>&)> change = {};
+  Duration deadline = std::chrono::seconds(100);  // of all steps together
 };
 Schedule make_schedule(const std::vector<TestRequest>& requests, const StepLimits& limits,
                        const ScheduleOptions& options);
@@ -59,7 +61,8 @@ using OpenCheckpoint = std::function<std::shared_ptr<Checkpoint>()>;
 // Runs the plans on options.layout.ranks() ranks in this process; the results of the
 // samplers, one per plan and dp group.
 std::vector<StepResult> run_plans(const OpenCheckpoint& open, const ReplicaOptions& options,
-                                  const std::vector<StepPlan>& plans);
+                                  const std::vector<StepPlan>& plans,
+                                  Duration deadline = std::chrono::seconds(100));
 
 // The two together.
 std::vector<TestOutput> generate(const OpenCheckpoint& open, const ReplicaOptions& options,
