@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <barrier>
 #include <cstdlib>
 #include <new>
 
@@ -48,6 +49,41 @@ int64_t allocations_per_step(int64_t layers) {
     }
   });
   return counted;
+}
+
+// Of one step in two micro-batches, on two ranks together.
+int64_t allocations_per_split_step(int64_t layers) {
+  int64_t counted = 0;
+  std::barrier all(2);
+  spawn_ranks(2, [&](World& world) {
+    TinyModel model = tiny_model(DType::q4_1);
+    model.config.layers = layers;
+    TinyCheckpoint checkpoint(model);
+    const auto rank = require_ok(Rank::load(world, checkpoint, tiny_options(2), {}));
+    std::vector<TestRequest> requests;
+    for (uint32_t i = 0; i < 4; i++) requests.push_back({some_tokens(3, i), 12, greedy(0), 0});
+    auto plans = make_schedule(requests, rank->limits(), {}).plans;
+    for (StepPlan& plan : plans) plan.micro_batches = 2;
+    chain(plans);
+    for (size_t i = 0; i < plans.size(); i++) {
+      all.arrive_and_wait();
+      const int64_t before = allocations;
+      all.arrive_and_wait();
+      const auto result = rank->execute(plans[i]);
+      all.arrive_and_wait();
+      if (i == 9 && world.rank() == 0) counted = allocations - before;
+      all.arrive_and_wait();
+      require_ok(result.status());
+    }
+  });
+  return counted;
+}
+
+TEST(AllocationsTest, AStepInMicroBatchesAllocatesLittleAndNothingPerLayer) {
+  const int64_t few = allocations_per_split_step(2), many = allocations_per_split_step(9);
+  RecordProperty("per_step", int(few));
+  EXPECT_EQ(few, many);
+  EXPECT_LE(few, 2 * 2 * 40);
 }
 
 TEST(AllocationsTest, AStepAllocatesLittleAndNothingPerLayer) {
