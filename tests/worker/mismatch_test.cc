@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include "tests/support/mistaken_communicator.h"
 #include "tests/support/replay.h"
@@ -22,6 +23,8 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr Duration kPatience = std::chrono::seconds(2);
+// How long the others are left alone when a rank has failed.
+constexpr Duration kGrace = std::chrono::milliseconds(600);
 
 struct Model {
   ReplicaOptions options;
@@ -121,7 +124,7 @@ class Replica {
       return left_ == 4 || (failed(culprit_.rank) && failed(culprit_.peer));
     };
     if (tell_ && !status.ok()) {
-      changed_.wait_for(lock, std::chrono::milliseconds(200), seen);
+      changed_.wait_for(lock, kGrace, seen);
       if (left_ < 4)  // else they may be gone
         for (Rank* other : ranks_) other->abort(cancelled("told to end"));
     }
@@ -167,17 +170,41 @@ bool expect_named(const Model& model, int micro_batches, const Culprit& culprit,
   return true;
 }
 
+// Every mistake in every verb of step 1, of which there are so many; replicas mostly wait, so
+// those of different mistakes do it together.
 void expect_all_named(const Model& model, int micro_batches, const Culprit& culprit,
                       const std::vector<Mistake>& mistakes, int64_t verbs) {
-  for (const Mistake mistake : mistakes) {
-    Mistaken mistaken{.mistake = mistake};
-    while (expect_named(model, micro_batches, culprit, mistaken)) mistaken.call++;
-    EXPECT_EQ(mistaken.call, verbs);
-  }
+  std::vector<std::thread> threads;
+  for (const Mistake mistake : mistakes)
+    threads.emplace_back([&, mistake] {
+      Mistaken mistaken{.mistake = mistake};
+      while (expect_named(model, micro_batches, culprit, mistaken)) mistaken.call++;
+      EXPECT_EQ(mistaken.call, verbs);
+    });
+  for (std::thread& thread : threads) thread.join();
 }
 
 const std::vector<Mistake> kAll = {Mistake::skipped, Mistake::repeated, Mistake::shrunk,
                                    Mistake::other_verb};
+
+TEST(MarkTest, SaysStepOperationLayerAndMicroBatch) {
+  Where where;
+  EXPECT_EQ(where.mark(), Mark{}) << "while ranks load there is no step";
+  EXPECT_EQ(Where::text_of_place(where.mark().place), "");
+  where.begin_step(41);
+  where.set(Operation::attention_output, 17);
+  EXPECT_EQ(where.mark().step, 41u);
+  EXPECT_EQ(Where::text_of_place(where.mark().place),
+            "attention output and its all-reduce tp, layer 17");
+  where.restore(where.word(), 1);
+  where.set(Operation::combine, 3);
+  EXPECT_EQ(Where::text_of_place(where.mark().place),
+            "return of rows from experts, dp, layer 3, micro-batch 2");
+  EXPECT_EQ(where.text(), "return of rows from experts, dp, layer 3");
+  where.restore(where.word(), 0);
+  where.set(Operation::head);
+  EXPECT_EQ(Where::text_of_place(where.mark().place), "head and its all-gather tp");
+}
 
 // Embedding, two of each of three layers, and the head.
 TEST(MismatchTest, WithExpertsInTheGroupOfTensorParallelRanks) {
