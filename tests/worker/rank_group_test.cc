@@ -197,6 +197,39 @@ TEST(RankGroupTest, E21_AnAnswerOfTheWrongGroupIsAnError) {
       });
 }
 
+// Sends a load frame from rank 1, of dp group 1; what the leader's next result fails with.
+std::string failure_of_load(const std::string& payload, const LoadSink& sink) {
+  std::string message;
+  run_replica(
+      dp_options(1, 1, 2),
+      [&](Rank& rank, std::unique_ptr<ControlHub>& hub) {
+        RankGroup group(rank, hub.get(), never, sink);
+        require_ok(group.submit(some_plans(group.limits())[0]));
+        message = group.next_result().status().message();
+      },
+      [&](Rank& rank, std::unique_ptr<ControlLink> link) {
+        const auto frame = require_ok(link->next(kStart));
+        require_ok(link->send(FrameType::load, payload));
+        (void)rank.execute(require_ok(decode_step_plan(frame.payload)));
+        (void)link->next(std::chrono::seconds(5));
+      });
+  return message;
+}
+
+TEST(RankGroupTest, LoadsThatCannotBeEndTheReplica) {
+  const auto any = [](const ExpertLoad&) { return Status(); };
+  const auto none = [](const ExpertLoad&) { return invalid_argument("no such expert"); };
+  const std::string other = encode(ExpertLoad{0, {{1, {2, 3}}}});
+  const std::string own = encode(ExpertLoad{1, {{1, {2, 3}}}});
+  const auto expect = [](const std::string& message, const std::string& text) {
+    EXPECT_NE(message.find("rank 1"), std::string::npos) << message;
+    EXPECT_NE(message.find(text), std::string::npos) << message;
+  };
+  expect(failure_of_load(other, any), "another rank's tokens");
+  expect(failure_of_load(own, none), "no such expert");
+  expect(failure_of_load(own.substr(1), any), "does not begin");
+}
+
 TEST(RankGroupTest, E03_ARankThatDiesEndsTheReplicaWithItsName) {
   const TimePoint started = std::chrono::steady_clock::now();
   run_replica(

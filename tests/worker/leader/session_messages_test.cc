@@ -38,5 +38,18 @@ TEST(SessionMessages, LoadNamesGroupsWhereThereAreSeveral) {
   EXPECT_EQ(load.groups(1).blocks_cached(), 1);
 }
 
+TEST(SessionMessages, ExpertsAreTotalsUpToABound) {
+  ExpertReport report{.layers = {{3, {5, 0, uint64_t{1} << 40}}}, .imbalance = 1.5, .copies = 2};
+  const replica::v1::Experts experts = to_wire(report);
+  ASSERT_EQ(experts.layers_size(), 1);
+  EXPECT_EQ(experts.layers(0).layer(), 3);
+  ASSERT_EQ(experts.layers(0).tokens_size(), 3);
+  EXPECT_EQ(experts.layers(0).tokens(2), uint64_t{1} << 40);
+  EXPECT_EQ(experts.imbalance(), 1.5);
+  EXPECT_EQ(experts.copies(), 2);
+  report.layers.push_back({4, std::vector<uint64_t>(kMostExpertCounts, 1)});
+  EXPECT_EQ(to_wire(report).layers_size(), 1);
+}
+
 }  // namespace
 }  // namespace cohort

@@ -327,6 +327,34 @@ TEST_F(SessionTest, StopSaysGoodbyeQuickly) {
   EXPECT_TRUE(draining);
 }
 
+class ExpertsSessionTest : public SessionTest {
+ protected:
+  void SetUp() override {
+    SessionOptions options;
+    options.load_interval = 10ms;
+    options.expert_interval = 200ms;
+    options.experts = [] {
+      return ExpertReport{.layers = {{1, {4, 2}}}, .imbalance = 1.5, .copies = 0};
+    };
+    connect(options);
+  }
+};
+
+TEST_F(ExpertsSessionTest, ExpertsAreToldNowAndThen) {
+  greet();
+  int with = 0, without = 0;
+  while (with < 3) {
+    const auto load = coordinator_->next(LeaderMessage::kLoad);
+    ASSERT_TRUE(load);
+    with += load->load().has_experts();
+    without += !load->load().has_experts();
+    if (load->load().has_experts()) {
+      EXPECT_EQ(load->load().experts().layers(0).tokens(0), 4u);
+    }
+  }
+  EXPECT_GE(without, 2);
+}
+
 class OrphanTest : public SessionTest {
  protected:
   void SetUp() override {
