@@ -4,6 +4,10 @@
 // GPUs do not compute is refused.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cmath>
+#include <map>
+
 #include "tests/cuda/worker_fixture.h"
 #include "tests/support/spawn_ranks.h"
 #include "worker/rank.h"
@@ -34,15 +38,18 @@ ReplicaOptions options_of(const Shape& shape, bool graphs, bool deterministic) {
   options.layout.expert_shares = shape.expert_shares;
   options.gpu.graphs = graphs;
   options.gpu.deterministic = deterministic;
+  options.limits.max_slots = 4;
+  options.limits.max_rows = 16;
   return options;
 }
 
-// Prompts in chunks, drawn tokens and greedy ones; three decode together, so that one of the rows
-// of a captured step of four is padding.
+// Greedy, drawn and penalised ones; the last prompt takes two steps. All three decode together, so
+// that one of the rows of a captured step of four is padding.
 std::vector<TestRequest> short_requests() {
   std::vector<TestRequest> requests = mixed_requests();
-  for (TestRequest& request : requests) request.outputs = 4;
-  return requests;
+  return {{requests[0].prompt, 3, requests[0].sampling, 0},
+          {some_tokens(7, 2), 3, requests[2].sampling, 0},
+          {requests[3].prompt, 3, requests[4].sampling, 0}};
 }
 
 struct Case {
@@ -80,25 +87,65 @@ TEST_P(WorkerExpertsTest, E08_E09_DeterministicLayoutsGiveTheSameBits) {
     EXPECT_EQ(run(shape, graphs, true), alone);
     graphs = !graphs;
   }
+  // In other chunks, without the others.
+  EXPECT_EQ(generate(open(GetParam().model), options_of({1, 1}, false, true), {short_requests()[2]},
+                     {.chunk = 5})[0],
+            alone[2]);
 }
 
 TEST_P(WorkerExpertsTest, E08_NoOrderOfWorkChangesTokens) {
   const auto want = expected();
-  const Shape shape = GetParam().shapes.back();
-  for (const uint64_t seed : {0, 1, 2}) {
+  const Shape shape = GetParam().shapes.front();
+  for (const uint64_t seed : {0, 1}) {
     SCOPED_TRACE(concat("seed ", seed));
     emu::set_schedule(seed == 0 ? emu::Schedule::newest_first : emu::Schedule::random, seed);
-    expect_close(run(shape, seed != 1, seed == 2), want, 1e-4);
+    expect_close(run(shape, seed == 0, false), want, 1e-4);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, WorkerExpertsTest,
-                         ::testing::Values(Case{"mixtral",
-                                                {{1, 1}, {2, 1, {3, 1}}, {2, 1, {1, 0}}, {2, 2}}},
-                                           Case{"qwen2_moe", {{1, 1}, {1, 2}, {2, 1}}},
-                                           Case{"qwen3_moe", {{1, 1}, {1, 2}, {2, 1}}},
-                                           Case{"qwen2", {{2, 1}}}, Case{"qwen3", {{2, 1}}}),
-                         [](const auto& info) { return info.param.model; });
+INSTANTIATE_TEST_SUITE_P(
+    Models, WorkerExpertsTest,
+    ::testing::Values(Case{"mixtral", {{2, 1, {3, 1}}, {2, 1, {1, 0}}, {2, 2}}},
+                      Case{"qwen2_moe", {{1, 2}, {2, 1}}}, Case{"qwen3_moe", {{2, 1}, {1, 1}}},
+                      Case{"qwen2", {{2, 1}}}, Case{"qwen3", {{2, 1}}}),
+    [](const auto& info) { return info.param.model; });
+
+// Greedy first tokens, with their most likely rivals.
+std::vector<TestOutput> first_tokens(const std::string& model, const ReplicaOptions& options,
+                                     int rivals) {
+  std::vector<TestRequest> requests;
+  for (const int length : {1, 5, 16})
+    requests.push_back({some_tokens(length, 9), 1, greedy(rivals), 0});
+  return generate(open(model), options, requests);
+}
+
+double largest_difference(const std::vector<TestOutput>& got, const std::vector<TestOutput>& want) {
+  double largest = 0;
+  for (size_t i = 0; i < got.size(); i++) {
+    EXPECT_EQ(got[i].tokens.at(0).top.size(), 20u) << got[i].error;
+    std::map<int32_t, float> expected;
+    for (const TokenLogprob& t : want[i].tokens.at(0).top) expected[t.token] = t.logprob;
+    for (const TokenLogprob& t : got[i].tokens[0].top)
+      largest = std::max(largest, std::fabs(double(t.logprob) - double(expected.at(t.token))));
+  }
+  return largest;
+}
+
+// Activations of 11 and 8 bits of mantissa; sums of experts are f32 there too.
+TEST_F(GpuWorkerTest, SixteenBitsAreClose) {
+  ReplicaOptions cpu = tiny_options();
+  cpu.activations = ActivationMode::f32;
+  for (const std::string model : {"mixtral", "qwen2_moe"}) {
+    const auto want = first_tokens(model, cpu, 272);
+    for (const auto& [type, tolerance] :
+         {std::pair(DType::f16, 0.02), std::pair(DType::bf16, 0.16)}) {
+      SCOPED_TRACE(concat(model, " in ", name(type)));
+      ReplicaOptions options = options_of({2, 1}, false, false);
+      options.gpu.dtype = options.kv_dtype = type;
+      EXPECT_LT(largest_difference(first_tokens(model, options, 20), want), tolerance);
+    }
+  }
+}
 
 Status refusal(const std::string& model, int dp) {
   ReplicaOptions options = options_of({1, 1}, false, false);
