@@ -66,6 +66,23 @@ TEST_F(PagesTest, MetricsTellWhereTheTimeOfRanksWent) {
   EXPECT_THAT(value("bytes_sent_total"), testing::AnyOf("1048576", "1048576 of 1"));
 }
 
+TEST_F(PagesTest, MetricsTellHowExpertsAreLoaded) {
+  start();
+  HttpClient client(server_->http_port());
+  const auto fake = replica({});
+  ASSERT_TRUE(eventually([&] { return client.get("/ready").status == 200; }));
+  (void)client.get("/metrics");  // asked for twice, it does not count twice
+  const std::string metrics = client.get("/metrics").body;
+  const auto has = [&](const std::string& text) {
+    EXPECT_NE(metrics.find(text + "\n"), metrics.npos) << text;
+  };
+  has(R"(expert="0",layer="2",replica="replica-0"} 7)");
+  has(R"(expert="2",layer="2",replica="replica-0"} 11)");
+  EXPECT_EQ(metrics.find(R"(expert="1")"), metrics.npos);  // never chosen
+  has(R"(cohort_expert_imbalance{model_name="fake",replica="replica-0"} 1.25)");
+  has(R"(cohort_expert_copies{model_name="fake",replica="replica-0"} 3)");
+}
+
 TEST_F(PagesTest, E04_AStuckRankTurnsReadinessOffAndIsNamed) {
   options_.service.replicas.stall = milliseconds(1000);
   start();

@@ -226,6 +226,12 @@ LeaderMessage FakeReplica::load() const {
     rank.set_idle_seconds(1.5);
     rank.set_bytes_sent(1 << 20);
   }
+  replica::v1::Experts& experts = *load.mutable_experts();
+  experts.set_imbalance(1.25);
+  experts.set_copies(3);
+  replica::v1::ExpertLayer& layer = *experts.add_layers();
+  layer.set_layer(2);
+  for (const uint64_t tokens : {7, 0, 11}) layer.add_tokens(tokens);
   return message;
 }
 
