@@ -62,7 +62,8 @@ skip+='|worker/(main|options|leader_process|rank_states)\.cc'
 sources=$(ls kernels/cuda/*.cu tools/gpu_check/*.cu kernels/cuda/*.cc tools/gpu_check/*.cc \
              kernels/*.cc kernels/cpu/*.cc base/*.cc comm/*.cc parallel/*.cc \
              worker/*.cc worker/cuda/*.cc worker/layers/*.cc \
-             model/config.cc model/dequantize.cc tests/kernels/reference.cc \
+             model/config.cc model/dequantize.cc \
+             tests/kernels/reference.cc tests/kernels/reference_experts.cc \
              tests/support/replay.cc tests/support/spawn_ranks.cc tests/support/tiny_checkpoint.cc \
           | grep -Ev "$skip" | sort -t. -k2,2r -s)
 libraries=(-L"$CUDA_HOME/lib64" ${NCCL_HOME:+-L"$NCCL_HOME/lib"} -lcudart -lcublasLt -lnccl

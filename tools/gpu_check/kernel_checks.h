@@ -23,6 +23,7 @@ inline double larger(double a, double b) { return b <= a || a != a ? a : b; }
 void check_rows(const Bench& bench);  // norms, residuals, gates, embedding, moves of rows
 void check_attention(const Bench& bench);
 void check_products(const Bench& bench);
+void check_experts(const Bench& bench);  // choice, grouped products and sums of experts
 void check_sampler(const Bench& bench);
 void check_tokens(const Bench& bench);  // token table and tree sums
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ops that work row by row, against float64.
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -98,6 +99,37 @@ class RowsCheck {
     bench_.report.pass("interleave", concat("5 x ", width), side.floats() == expected, "is exact");
   }
 
+  // Of the families with experts, biases and normed heads; three heads in the middle of a row.
+  void families(DType type, int64_t rows, int64_t dim) {
+    const int64_t n = 5 * dim;
+    Stream stream(bench_.device, type, 1, true);
+    const Floats x = rounded(type, some(rows * n)), more = rounded(type, some(rows * n)),
+                 bias = some(n), gate = some(rows, 3), weight = some(dim);
+    const Array sum = array(type, x), biased = array(type, x), gated = array(type, x),
+                normed = array(type, x), y = array(type, more), b = array(DType::f32, bias),
+                g = array(DType::f32, gate), w = array(DType::f32, weight);
+    ops::cuda::add(stream, sum.matrix(rows), y.matrix(rows));
+    ops::cuda::add_bias(stream, biased.matrix(rows), b.list());
+    ops::cuda::gate_rows(stream, gated.matrix(rows), g.matrix(rows));
+    ops::cuda::norm_heads(stream, normed.matrix(rows), dim, 3, w.list(), kEps);
+    std::vector<double> sums, shifted, through, norms(x.begin(), x.end());
+    for (size_t i = 0; i < x.size(); i++) {
+      sums.push_back(double(x[i]) + double(more[i]));
+      shifted.push_back(double(x[i]) + double(bias[i % size_t(n)]));
+      through.push_back(reference::sigmoid(double(gate[i / size_t(n)])) * double(x[i]));
+    }
+    for (int64_t r = 0; r < rows; r++)
+      for (int64_t at = r * n + dim; at < r * n + 4 * dim; at += dim) {
+        const auto head = reference::rms_norm({&x[size_t(at)], size_t(dim)}, weight, double(kEps));
+        std::copy(head.begin(), head.end(), norms.begin() + at);
+      }
+    const std::string of = shape(type, rows, n);
+    bench_.report.check("add", of, close(type, sum.floats(), sums));
+    bench_.report.check("add_bias", of, close(type, biased.floats(), shifted));
+    bench_.report.check("gate_rows", of, close(type, gated.floats(), through));
+    bench_.report.check("norm_heads", of, close(type, normed.floats(), norms));
+  }
+
   void not_finite(int64_t n) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     Stream stream(bench_.device, DType::bf16, 1, true);
@@ -170,6 +202,9 @@ void check_rows(const Bench& bench) {
     run("norms", [&check, rows = rows, n = n] { check.norms(rows, n); });
     run("silu_mul", [&check, rows = rows, n = n] { check.gate(rows, n); });
   }
+  for (const DType type : kActivations)
+    for (const int64_t dim : tiny ? std::vector<int64_t>{16} : std::vector<int64_t>{72, 128})
+      run("families", [&] { check.families(type, 33, dim); });
   for (const DType type : reference::weight_types())
     run("embedding", [&] { check.embedding(type, tiny ? 20 : 500, tiny ? 256 : 4096); });
   for (const int64_t width : tiny ? std::vector<int64_t>{101} : std::vector<int64_t>{4096, 9001}) {

@@ -12,6 +12,7 @@ void check_kernels(Report& report) {
   check_sampler(bench);
   check_attention(bench);
   check_products(bench);
+  check_experts(bench);
 }
 
 }  // namespace cohort::gpu_check
