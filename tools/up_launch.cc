@@ -139,6 +139,7 @@ std::vector<std::string> worker_arguments(const UpOptions& o, const UpPaths& pat
   add("--shares", o.shares);
   add("--expert-shares", o.expert_shares);
   add("--overlap", o.overlap == "auto" ? "" : o.overlap);
+  add("--expert-copies", o.expert_copies == "auto" ? "" : o.expert_copies);
   if (o.compress_activations) arguments.push_back("--compress-activations");
   add("--rank-host", plan.replicas[size_t(replica)].rank_host);
   add("--context", number(o.context));

@@ -32,6 +32,12 @@ void declare_shape(CLI::App& app, UpOptions& o) {
                  "Weights of the tensor-parallel ranks, as in 2:1; shards follow them");
   app.add_option("--expert-shares", o.expert_shares,
                  "Weights of a stage's ranks for experts, as in 2:1:1:0; experts follow them");
+  app.add_option(
+         "--expert-copies", o.expert_copies,
+         "Copies of hot experts on further ranks: auto (from measured load) or off. Changes no "
+         "result")
+      ->check(CLI::IsMember({"auto", "off"}))
+      ->capture_default_str();
   app.add_flag("--compress-activations", o.compress_activations,
                "Send int8 between pipeline stages: a quarter of the bytes, for slow links. Changes "
                "results");

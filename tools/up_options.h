@@ -15,7 +15,7 @@ struct UpOptions {
   std::string model = "smollm2";
   int tp = 1, pp = 1, replicas = 1;
   int dp = 0, ep = 0;  // 0: follows from the other; see dp_groups()
-  std::string shares, expert_shares, overlap = "auto";
+  std::string shares, expert_shares, overlap = "auto", expert_copies = "auto";
   bool compress_activations = false;
   int threads = 0;  // per rank; 0: the cores divided by all ranks
   std::string http = "127.0.0.1:8000", grpc = "127.0.0.1:9000";
