@@ -9,8 +9,9 @@ arguments of `cohort up` (default --tp 2). SmolLM2, one thread a rank, a host ea
 as root). Two clusters stand side by side, one with --overlap on, one with off; one at a time works.
 
 For each kind of work it prints the median time of a step's worth of it with overlap on and off, the median
-of the ratios of neighbouring runs, what part of communication was hidden (of all ranks, from /metrics),
-and the bytes that ranks sent per token.
+of the ratios of neighbouring runs; then of the runs with overlap on, from /metrics and summed over the ranks,
+communication as a part of the steps' time, what part of it was hidden, how much of the wall clock ranks
+computed, and what they sent.
 """
 import concurrent.futures
 import os
@@ -25,6 +26,7 @@ from network import Network  # noqa: E402
 
 WORK = [("prefill", 512), ("prefill", 2000), ("decode", 1), ("decode", 8), ("decode", 32), ("decode", 64)]
 DECODED = 16
+RANKS = 2
 REPORT_SECONDS = 1.5  # until what ranks did is in /metrics
 
 
@@ -48,7 +50,7 @@ def prefill(cluster, size, number):
     status, body = cluster.post("/v1/completions", dict(prompt=prompt_of(size, number), max_tokens=1, temperature=0,
                                                         ignore_eos=True))
     assert status == 200, body
-    return time.monotonic() - start, size
+    return time.monotonic() - start
 
 
 def stream_times(cluster, number, together):
@@ -68,15 +70,17 @@ def decode(cluster, size, number):
         all_times = list(pool.map(lambda i: stream_times(cluster, number * 100 + i, size // 4), range(size)))
     begin, end = max(t[0] for t in all_times), min(t[-1] for t in all_times)
     tokens = sum(sum(begin < at <= end for at in times) for times in all_times)
-    return (end - begin) / max(1, tokens / size), 1
+    return (end - begin) / max(1, tokens / size)
 
 
 def measure(cluster, kind, size, number):
     before = counters(cluster)
-    seconds, rows = (prefill if kind == "prefill" else decode)(cluster, size, number)
+    start = time.monotonic()
+    seconds = (prefill if kind == "prefill" else decode)(cluster, size, number)
+    wall = time.monotonic() - start
     time.sleep(REPORT_SECONDS)
     after = counters(cluster)
-    return seconds, {name: after[name] - before.get(name, 0) for name in after}
+    return seconds, {"wall": wall, **{name: after[name] - before.get(name, 0) for name in after}}
 
 
 def compare(on, off, kind, size, rounds):
@@ -96,9 +100,10 @@ def compare(on, off, kind, size, rounds):
     communication = work.get("communication_seconds", 0)
     hidden = work.get("hidden_communication_seconds", 0) / communication if communication else 0
     share = communication / max(1e-9, work.get("compute_seconds", 0) + work.get("idle_seconds", 0))
+    busy = work.get("compute_seconds", 0) / work["wall"] / RANKS
     sent = work.get("bytes_sent", 0) / rounds / 1e6
-    print(f"| {kind} {size} | {with_overlap:.1f} | {without:.1f} | {ratio:.3f} | {share:.0%} | {hidden:.0%} | {sent:.2f} |",
-          flush=True)
+    print(f"| {kind} {size} | {with_overlap:.1f} | {without:.1f} | {ratio:.3f} | {share:.0%} | {hidden:.0%} | "
+          f"{busy:.0%} | {sent:.2f} |", flush=True)
 
 
 def main():
@@ -113,8 +118,8 @@ def main():
             network.shape(rate)
         with HostsCluster(network, "a,b", *more, "--overlap", "on") as on, \
                 HostsCluster(network, "a,b", *more, "--overlap", "off") as off:
-            print(f"\n{' '.join(layout)}, {rate}\n\n| work | on ms | off ms | on / off | communication | hidden | MB sent |")
-            print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
+            print(f"\n{' '.join(layout)}, {rate}\n\n| work | on ms | off ms | on / off | communication | hidden | busy | MB sent |")
+            print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
             for kind, size in WORK:
                 compare(on, off, kind, size, rounds)
 
