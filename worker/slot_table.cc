@@ -16,7 +16,6 @@ Status misfit(const StepPlan& plan, const Parts&... parts) {
 SlotTable::SlotTable(const StepLimits& limits, int64_t vocab, int dp)
     : limits_(limits),
       vocab_(vocab),
-      dp_(dp),
       first_(dp * limits.max_slots),
       slots_(size_t(limits.max_slots)),
       seen_(size_t(all_slots(limits))) {

@@ -64,8 +64,8 @@ class SlotTable {
 
   const StepLimits limits_;
   const int64_t vocab_;
-  const int32_t dp_, first_;  // the group, and its first slot
-  std::vector<Slot> slots_;   // of the group
+  const int32_t first_;      // slot of the group
+  std::vector<Slot> slots_;  // of the group
   // Per slot of all groups: a mark of the check that saw it freed or named.
   std::vector<uint64_t> seen_;
   uint64_t checks_ = 0;

@@ -8,7 +8,7 @@ namespace cohort::cuda {
 namespace {
 
 constexpr int kThreads = kSplitKeys;
-constexpr int kBlocks = 8;                        // of a multiprocessor
+constexpr int kBlocks = 8;                           // of a multiprocessor
 constexpr int kOwnDims = kMaxGpuHeadDim / kThreads;  // of a thread, kThreads apart
 
 GPU_FN float load_element(Element type, const void* p, int64_t i) {

@@ -105,7 +105,8 @@ void ExpertBalancer::look(size_t layer) {
   load_columns(layer);
   for (size_t column = 0; column < columns_.size(); column++) look(layer, column);
   // Room is made before it is taken.
-  std::ranges::stable_partition(pending_, [](const ExpertCopy& copy) { return !copy.add; });
+  std::stable_partition(pending_.begin(), pending_.end(),
+                        [](const ExpertCopy& copy) { return !copy.add; });
 }
 
 void ExpertBalancer::look(size_t layer, size_t at) {
