@@ -6,7 +6,8 @@
 
 RATES: comma-separated, as tc writes them, or "unshaped" (default 100mbit,1gbit,unshaped). LAYOUT:
 arguments of `cohort up` (default --tp 2). SmolLM2, one thread a rank, a host each (network namespaces:
-as root). Two clusters stand side by side, one with --overlap on, one with off; one at a time works.
+as root). Two clusters stand side by side, one with --overlap on (or what COHORT_OVERLAP says: auto), one with
+off; one at a time works. COHORT_WORK limits the kinds of work: "prefill 512,decode 8".
 
 For each kind of work it prints the median time of a step's worth of it with overlap on and off, the median
 of the ratios of neighbouring runs; then of the runs with overlap on, from /metrics and summed over the ranks,
@@ -116,11 +117,13 @@ def main():
     for rate in rates:
         if rate != "unshaped":
             network.shape(rate)
-        with HostsCluster(network, "a,b", *more, "--overlap", "on") as on, \
+        with HostsCluster(network, "a,b", *more, "--overlap", os.environ.get("COHORT_OVERLAP", "on")) as on, \
                 HostsCluster(network, "a,b", *more, "--overlap", "off") as off:
             print(f"\n{' '.join(layout)}, {rate}\n\n| work | on ms | off ms | on / off | communication | hidden | busy | MB sent |")
             print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
             for kind, size in WORK:
+                if f"{kind} {size}" not in os.environ.get("COHORT_WORK", f"{kind} {size}").split(","):
+                    continue
                 compare(on, off, kind, size, rounds)
 
 
