@@ -3,6 +3,7 @@
 // all-reduce: the column-parallel one leaves its output cut, exactly as the row-parallel one wants
 // its input. (Shoeybi et al., Megatron-LM, arXiv 1909.08053.)
 #pragma once
+#include <span>
 #include <vector>
 
 #include "base/buffer.h"
@@ -66,6 +67,8 @@ class RowParallel {
   // whole), the group and the plan of who owns which units.
   RowParallel(const Matrix& w, Group& group, const TreePlan& plan);
 
+  // This rank's pieces of the sum, counted from its first unit; none where sums are not ordered.
+  std::span<const UnitRange> ranges() const { return pieces_; }
   // Floats of scratch per token and output column.
   int pieces() const { return int(pieces_.size()); }
   // y [tokens, n]: f32 where the group's sums are ordered, else A. x A [tokens, k of this rank].

@@ -27,7 +27,6 @@ ExpertShape expert_shape(const StageParts& parts, const TreePlan& plan) {
           .ffn = c.ffn,
           .pieces = std::max(1, pieces(plan, at.tp)),
           .most_held = parts.mesh.dp() > 1 ? owned + kMostExpertCopies : owned,
-          .shared_gate = c.shared_gate,
           .mode = parts.activations};
 }
 
@@ -44,8 +43,7 @@ WorkspaceShape workspace_shape(const StageParts& parts, int most_pieces, ExpertS
           .pieces = std::max(most_pieces, 1),
           .mode = parts.activations,
           .experts = experts,
-          .latent = {parts.limits.max_rows, parts.config.hidden, kv.heads, parts.config.latent,
-                     parts.activations},
+          .latent = {parts.limits.max_rows, kv.heads, parts.config.latent, parts.activations},
           .squares = parts.config.query_key_norm == QueryKeyNorm::rows};
 }
 

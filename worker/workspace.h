@@ -48,7 +48,6 @@ struct ExpertShape {
   int64_t ffn = 0;    // width of one expert
   int pieces = 1;     // of the tree over experts that this rank sends
   int most_held = 0;  // experts that this rank may have, copies among them
-  bool shared_gate = false;
   ActivationMode mode = ActivationMode::int8;
 };
 
@@ -72,7 +71,7 @@ struct ExpertWorkspace {
 
 // Of latent attention, for this rank's heads.
 struct LatentShape {
-  int64_t rows = 0, hidden = 0;
+  int64_t rows = 0;
   int64_t heads = 0;
   LatentConfig config;  // kv_rank 0: none
   ActivationMode mode = ActivationMode::int8;

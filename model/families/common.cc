@@ -114,6 +114,10 @@ const std::span<const TensorRule> kEndRules = kEnd;
 bool has_experts(const ModelConfig& config, int64_t layer) {
   return config.experts.in_layer(layer);
 }
+bool has_shared(const ModelConfig& config, int64_t layer) {
+  return has_experts(config, layer) && config.experts.shared_ffn > 0;
+}
+
 bool has_dense(const ModelConfig& config, int64_t layer) { return !has_experts(config, layer); }
 
 std::vector<TensorRule> join_rules(std::initializer_list<std::span<const TensorRule>> parts) {

@@ -75,6 +75,7 @@ constexpr const char* kRopeObjects[] = {"rope_scaling", "rope_parameters"};
 std::vector<TensorRule> join_rules(std::initializer_list<std::span<const TensorRule>> parts);
 
 bool has_experts(const ModelConfig& config, int64_t layer);
+bool has_shared(const ModelConfig& config, int64_t layer);  // a shared expert
 bool has_dense(const ModelConfig& config, int64_t layer);
 
 extern const std::span<const TensorRule> kEmbeddingRules;

@@ -20,9 +20,6 @@ bool lacks_q_rank(const ModelConfig& config, int64_t) { return config.latent.q_r
 bool has_choice_bias(const ModelConfig& config, int64_t layer) {
   return has_experts(config, layer) && config.experts.choice_bias;
 }
-bool has_shared(const ModelConfig& config, int64_t layer) {
-  return has_experts(config, layer) && config.experts.shared_ffn > 0;
-}
 
 constexpr TensorRule kAttention[] = {
     {"layers.{}.attention_norm", "blk.{}.attn_norm.weight",

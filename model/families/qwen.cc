@@ -27,10 +27,6 @@ const Kind& kind_of(std::string_view name, std::string_view Kind::*member) {
   return kKinds[0];
 }
 
-bool has_shared(const ModelConfig& config, int64_t layer) {
-  return has_experts(config, layer) && config.experts.shared_ffn > 0;
-}
-
 constexpr TensorRule kShared[] = {
     {"layers.{}.shared_expert.gate", "blk.{}.ffn_gate_shexp.weight",
      "model.layers.{}.mlp.shared_expert.gate_proj.weight", Extent::shared_ffn, Extent::hidden,

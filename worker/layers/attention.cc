@@ -2,15 +2,6 @@
 #include "worker/layers/attention.h"
 
 namespace cohort {
-namespace {
-
-std::vector<UnitRange> from_first(std::vector<UnitRange> pieces) {
-  const int first = pieces.empty() ? 0 : pieces.front().begin;
-  for (UnitRange& piece : pieces) piece = {piece.begin - first, piece.end - first};
-  return pieces;
-}
-
-}  // namespace
 
 Attention::Attention(const LayerWeights& weights, int64_t layer, const KvLayer& kv,
                      const RopeTable& rope, const ModelConfig& config, Group& tp,
@@ -24,7 +15,6 @@ Attention::Attention(const LayerWeights& weights, int64_t layer, const KvLayer& 
       norms_rows_(config.query_key_norm == QueryKeyNorm::rows),
       tp_(tp),
       plan_(plan),
-      pieces_(from_first(plan.pieces(tp.rank()))),
       q_columns_(config.heads * config.head_dim),
       k_columns_(config.kv_heads * config.head_dim),
       eps_(float(config.norm_eps)),
@@ -49,16 +39,17 @@ Task Attention::adjust(Step& step, Tensor qkv) {
 Task Attention::norm_rows(Step& step, Tensor qkv) {
   const KvGeometry& g = kv_.geometry;
   const int64_t rows = step.rows, first_key = int64_t(g.heads) * g.dim;
-  const int64_t units = pieces_.back().end;
+  const std::span<const UnitRange> ranges = o_.ranges();
+  const int64_t units = ranges.back().end;
   float* at = step.work.squares.as<float>();
-  for (const UnitRange& piece : pieces_) {
+  for (const UnitRange& piece : ranges) {
     const std::span<const UnitRange> one(&piece, 1);
     const Tensor of_q(at, DType::f32, {1, rows}), of_k(at + rows, DType::f32, {1, rows});
     ops::square_sums(step.stream, of_q, qkv, 0, first_key / units, one);
     ops::square_sums(step.stream, of_k, qkv, first_key, g.kv_heads * g.dim / units, one);
     at += 2 * rows;
   }
-  const Tensor pieces(step.work.squares.data(), DType::f32, {int64_t(pieces_.size()), 2 * rows});
+  const Tensor pieces(step.work.squares.data(), DType::f32, {int64_t(ranges.size()), 2 * rows});
   const Tensor sums(at, DType::f32, {2 * rows});
   co_await tp_.all_reduce(plan_, pieces, sums);
   const Tensor of_q(at, DType::f32, {rows}), of_k(at + rows, DType::f32, {rows});

@@ -2,8 +2,6 @@
 // Causal grouped-query attention over the paged KV cache, tensor-parallel by units of KV heads:
 // each rank computes its heads from all of h; one all-reduce adds the heads' contributions up.
 #pragma once
-#include <vector>
-
 #include "base/task.h"
 #include "base/tensor.h"
 #include "kernels/kv_layout.h"
@@ -36,7 +34,6 @@ class Attention : public Block {
   const bool norms_rows_;                // QueryKeyNorm::rows
   Group& tp_;
   const TreePlan& plan_;
-  const std::vector<UnitRange> pieces_;  // of this rank, counted from its first unit
   const int64_t q_columns_, k_columns_;  // of all ranks
   const float eps_;
   const KvLayer kv_;

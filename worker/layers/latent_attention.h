@@ -4,7 +4,7 @@
 // one that makes its values to what attention gives. All heads then share one key per token, the
 // latent row behind its rotated part, and the cache holds that alone (as key and as value):
 //
-//   head of q = [ rope | key_up^T nope ]      key = [ rope | latent ]      value = [ 0 | latent ]
+//   head of q = [ rope | key_up^T nope ]      key = [ rope | latent ]      value = [ any | latent ]
 //
 // Tensor-parallel by heads; what makes the latent row is computed by every rank. On the CPU.
 #pragma once
