@@ -24,7 +24,8 @@ class SplitModel {
  public:
   // A step that was run. Order and gaps do not matter much.
   void learn(const StepTimes& step);
-  // 1 or 2. 1 until steps of different sizes are known.
+  // 1 or 2. 1 for the first steps. While steps of one size only are known, how times depend on it
+  // is assumed.
   int micro_batches(int64_t rows) const;
 
   // Seconds of a step of `rows` rows: whole, or in two micro-batches.

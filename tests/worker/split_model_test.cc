@@ -72,9 +72,33 @@ double gain(const Machine& m, int64_t rows) {
 TEST(SplitModelTest, KnowsNothingAtFirstAndDoesNotSplit) {
   SplitModel model;
   EXPECT_EQ(model.micro_batches(256), 1);
-  // Steps of one size do not tell what half of it takes.
-  for (int i = 0; i < 50; i++) model.learn(run({.byte = 4e-10}, 64, 1));
+  model.learn(run({.byte = 1e-6}, 256, 1));
+  EXPECT_EQ(model.micro_batches(256), 1);
+}
+
+// A replica that has seen nothing but prompts of one length cuts them where that pays.
+TEST(SplitModelTest, StepsOfOneSizeAreEnoughWhereTheGainIsLarge) {
+  for (double byte : {1e-12, 4e-10}) {
+    const Machine m{.byte = byte};
+    SplitModel model;
+    for (int i = 0; i < 10; i++) model.learn(run(m, 256, 1));
+    EXPECT_EQ(model.micro_batches(256), gain(m, 256) > 0.05 ? 2 : 1) << byte;
+  }
+}
+
+// Weights that take longer to read than is assumed: cutting loses, which is noticed.
+TEST(SplitModelTest, AWrongAssumptionIsGivenUp) {
+  const Machine m{.weights = 0.1, .byte = 4e-10};
+  ASSERT_LT(gain(m, 64), 0);
+  SplitModel model;
+  int cut = 0;
+  for (int i = 0; i < 100; i++) {
+    const int lanes = model.micro_batches(64);
+    cut += lanes == 2;
+    model.learn(run(m, 64, lanes));
+  }
   EXPECT_EQ(model.micro_batches(64), 1);
+  EXPECT_LT(cut, 20);
 }
 
 TEST(SplitModelTest, AFastLinkIsNeverWorthIt) {

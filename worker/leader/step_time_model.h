@@ -23,13 +23,17 @@ class StepTimeModel {
 
   // 0 until steps of different sizes are known; never negative.
   double token_seconds() const {
-    const double variance = nn_ * weight_ - n_ * n_;
-    if (weight_ == 0 || variance < 1e-6 * n_ * n_) return 0;
-    return std::max(0.0, (nt_ * weight_ - n_ * t_) / variance);
+    if (!knows_slope()) return 0;
+    return std::max(0.0, (nt_ * weight_ - n_ * t_) / (nn_ * weight_ - n_ * n_));
   }
   double step_seconds() const {
     return weight_ == 0 ? 0 : std::max(0.0, (t_ - token_seconds() * n_) / weight_);
   }
+
+  // Whether steps of different sizes are known.
+  bool knows_slope() const { return weight_ > 0 && nn_ * weight_ - n_ * n_ >= 1e-6 * n_ * n_; }
+  double mean_tokens() const { return weight_ == 0 ? 0 : n_ / weight_; }
+  double mean_seconds() const { return weight_ == 0 ? 0 : t_ / weight_; }
 
   // The most tokens of a step that takes at most `factor` times as long as one of `tokens`.
   int32_t tokens_within(double factor, int32_t tokens, int32_t most) const {
