@@ -84,7 +84,8 @@ void declare_arithmetic(CLI::App& app, UpOptions& o) {
       ->check(CLI::IsMember({"auto", "f16", "bf16", "f32", "f8_e4m3"}))
       ->capture_default_str();
   app.add_option("--isa", o.isa,
-                 "Instruction set of the kernels (portable, avx2); all give the same bits");
+                 "Instruction set of the kernels (portable, avx2, avx512, amx; default: the best that "
+                 "the processor has); all give the same bits");
   app.add_option("--log-level", o.log_level, "debug, info, warning or error")
       ->capture_default_str();
 }

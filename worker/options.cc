@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <map>
 
 #include "parallel/shard.h"
@@ -96,7 +97,8 @@ void declare_shape(CLI::App& app, WorkerOptions& o, Texts& texts) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   app.add_option("--isa", texts.isa,
-                 "Instruction set of the kernels (portable, avx2); all give the same bits");
+                 "Instruction set of the kernels (portable, avx2, avx512, amx; default: the best that "
+                 "the processor has); all give the same bits");
   app.add_flag("--compress-activations", o.replica.compress_activations,
                "Send int8 between pipeline stages: a quarter of the bytes, for slow links. Changes "
                "results");
@@ -187,13 +189,24 @@ Status interpret_experts(const Texts& texts, Layout& layout) {
   return read_shares("--expert-shares", texts.expert_shares, 0, layout.expert_shares);
 }
 
+// What was asked for by option or environment and cannot be is an error, never another choice.
+Status interpret_isa(const std::string& option, Isa& isa) {
+  const char* variable = std::getenv("COHORT_ISA");
+  const std::string text = !option.empty() ? option : variable ? variable : "";
+  if (text.empty()) return {};
+  const std::string from = concat(option.empty() ? "COHORT_ISA" : "--isa", " ", text);
+  const auto wanted = parse_isa(text);
+  if (!wanted) return invalid_argument(from + ": known are portable, avx2, avx512 and amx");
+  if (!supported(*wanted))
+    return invalid_argument(
+        concat(from, ": this processor does not have it; its best is ", name(detect_isa())));
+  isa = *wanted;
+  return {};
+}
+
 Status interpret(const Texts& texts, WorkerOptions& o) {
   ReplicaOptions& replica = o.replica;
-  if (!texts.isa.empty()) {
-    const auto isa = parse_isa(texts.isa);
-    if (!isa) return invalid_argument("--isa must be portable or avx2, not " + texts.isa);
-    replica.isa = *isa;
-  }
+  COHORT_RETURN_IF_ERROR(interpret_isa(texts.isa, replica.isa));
   COHORT_RETURN_IF_ERROR(interpret_device(texts, replica));
   if (texts.kv_memory > uint64_t{1} << 50)
     return invalid_argument("--kv-memory is more than any host has");

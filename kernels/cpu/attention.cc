@@ -5,6 +5,7 @@
 
 #include "kernels/attention_plan.h"
 #include "kernels/cpu/attention_job.h"
+#include "kernels/cpu/isa_table.h"
 #include "kernels/cpu/state.h"
 #include "kernels/ops.h"
 
@@ -40,9 +41,10 @@ struct ScratchSizes {
 // One thread of an attention op: takes items until none are left.
 class Taker {
  public:
-  Taker(const AttentionBatch& batch, const Tensor& out, const Tensor& q, const KvLayer& kv, Isa isa,
+  Taker(const AttentionBatch& batch, const Tensor& out, const Tensor& q, const KvLayer& kv,
+        const CpuKernels& kernels,
         AttentionScratch scratch)
-      : batch_(batch), out_(out), q_(q), kv_(kv), isa_(isa), scratch_(scratch) {}
+      : batch_(batch), out_(out), q_(q), kv_(kv), kernels_(kernels), scratch_(scratch) {}
 
   void run() {
     AttentionBatch::Plan& plan = batch_.plan();
@@ -62,13 +64,13 @@ class Taker {
     };
     AttentionWork work{&plan.shape, kv_.data, &now, &item, &later, next, partials(item.partial_row),
                        &scratch_};
-    (isa_ == Isa::avx2 ? attend_avx2 : attend_portable)(work);
+    kernels_.attend(work);
     if (item.merge < 0) return;
     // The thread that finishes the last piece sees what the others wrote.
     if (plan.missing[size_t(item.merge)].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     const AttentionMerge& merge = plan.merges[size_t(item.merge)];
     work.partials = partials(merge.first_row);
-    (isa_ == Isa::avx2 ? merge_avx2 : merge_portable)(work, merge);
+    kernels_.merge(work, merge);
   }
 
   AttentionQueries queries(int entry) const {
@@ -80,7 +82,7 @@ class Taker {
   const AttentionBatch& batch_;
   const Tensor &out_, &q_;
   const KvLayer& kv_;
-  const Isa isa_;
+  const CpuKernels& kernels_;
   AttentionScratch scratch_;
 };
 
@@ -97,7 +99,7 @@ void attention(Stream& stream, Tensor out, Tensor q, const KvLayer& kv,
   auto& state = cohort::cpu::State::of(stream);
   state.reserve(sizes.bytes());
   stream.threads().run([&](int thread) {
-    Taker(batch, out, q, kv, stream.isa(), sizes.lay_out(state.scratch(thread))).run();
+    Taker(batch, out, q, kv, cpu_kernels(stream.isa()), sizes.lay_out(state.scratch(thread))).run();
   });
 }
 

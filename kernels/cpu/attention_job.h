@@ -66,8 +66,8 @@ struct AttentionWork {
 };
 using AttendItem = void(const AttentionWork&);
 using MergePieces = void(const AttentionWork&, const AttentionMerge&);
-AttendItem attend_portable, attend_avx2;
-MergePieces merge_portable, merge_avx2;
+AttendItem attend_portable, attend_avx2, attend_avx512;
+MergePieces merge_portable, merge_avx2, merge_avx512;
 
 // Keys of a split that the query at `position` may see.
 [[maybe_unused]] static int visible_keys(int position, int split) {

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "base/check.h"
+#include "kernels/cpu/isa_table.h"
 #include "kernels/cpu/matmul_part.h"
 #include "kernels/cpu/state.h"
 #include "kernels/ops.h"
@@ -131,7 +132,7 @@ void grouped_matmul(Stream& stream, Tensor y, Tensor x, const MatrixGroup& w, Te
   }
   auto& state = cohort::cpu::State::of(stream);
   if (!job.int8) state.reserve(size_t(columns) * kPanelRows * sizeof(float));
-  MatmulPanels* kernel = stream.isa() == Isa::avx2 ? matmul_avx2 : matmul_portable;
+  MatmulPanels* kernel = cpu_kernels(stream.isa()).matmul;
   std::atomic<int64_t> next{0};
   stream.threads().run([&](int thread) {
     MatmulJob mine = job;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "kernels/cpu/isa_table.h"
 #include "kernels/cpu/matmul_part.h"
 #include "kernels/cpu/state.h"
 #include "kernels/ops.h"
@@ -50,7 +51,7 @@ void matmul(Stream& stream, Tensor y, const Activations& x, const Matrix& w,
     job.q = quantized_rows(x.storage().data(), rows, columns);
   auto& state = cohort::cpu::State::of(stream);
   if (!job.int8) state.reserve(size_t(columns) * kPanelRows * sizeof(float));
-  MatmulPanels* kernel = stream.isa() == Isa::avx2 ? matmul_avx2 : matmul_portable;
+  MatmulPanels* kernel = cpu_kernels(stream.isa()).matmul;
   const int64_t bytes = w.packed_bytes(), threads = stream.threads().size();
   stream.threads().run([&](int thread) {
     MatmulJob mine = job;

@@ -30,6 +30,6 @@ struct MatmulJob {
 
 // Panels [p0, p1) of the part.
 using MatmulPanels = void(const MatmulJob&, int64_t p0, int64_t p1);
-MatmulPanels matmul_portable, matmul_avx2;
+MatmulPanels matmul_portable, matmul_avx2, matmul_avx512, matmul_amx;
 
 }  // namespace cohort

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/quantize.h"
+#include "kernels/cpu/isa_table.h"
 #include "kernels/cpu/state.h"
 #include "kernels/ops.h"
 
@@ -11,7 +11,7 @@ void prepare(Stream& stream, Activations& out, Tensor x) {
   // Rows that are not whole blocks can only meet plain weights.
   if (out.mode() == ActivationMode::f32 || columns % 32 != 0) return;
   const QuantizedRows q = quantized_rows(out.storage().data(), rows, columns);
-  QuantizeBlock* block = stream.isa() == Isa::avx2 ? quantize_avx2 : quantize_portable;
+  QuantizeBlock* block = cpu_kernels(stream.isa()).quantize;
   const auto one = [&](int64_t row, int64_t b) {
     const RowTile tile = row_tile(q, row / kRowTile);
     const int64_t r = row % kRowTile,

@@ -51,6 +51,6 @@ struct QuantizedRows {
 
 // One block of 32.
 using QuantizeBlock = void(const float* x, int8_t* q, float* d, int32_t* sum);
-QuantizeBlock quantize_portable, quantize_avx2;
+QuantizeBlock quantize_portable, quantize_avx2, quantize_avx512;
 
 }  // namespace cohort

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/exp2.h"
+#include "kernels/cpu/isa_table.h"
 #include "kernels/cpu/sigmoid.h"
 #include "kernels/cpu/state.h"
 #include "kernels/cpu/strided_sum.h"
@@ -124,7 +125,7 @@ void route_experts(Stream& stream, Tensor experts, Tensor weights, Tensor logits
                    const Routing& routing) {
   auto& state = cohort::cpu::State::of(stream);
   state.reserve(Router::scratch_bytes(routing));
-  Weigh* weigh = stream.isa() == Isa::avx2 ? weigh_avx2 : weigh_portable;
+  Weigh* weigh = cpu_kernels(stream.isa()).weigh;
   const int64_t tokens = logits.dim(0), n = routing.experts, k = routing.per_token;
   const auto route = [&](int thread, int64_t begin, int64_t end) {
     Router router(routing, bias.rank() > 0 ? bias.f32() : nullptr, weigh, state.scratch(thread));

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/exp2.h"
+#include "kernels/cpu/isa_table.h"
 #include "kernels/cpu/state.h"
 #include "kernels/cpu/vocabulary.h"
 #include "kernels/ops.h"
@@ -189,7 +190,7 @@ void sample(Stream& stream, std::span<SampledToken> out, Tensor logits,
   const auto vocab = size_t(logits.dim(1));
   auto& state = cohort::cpu::State::of(stream);
   state.reserve(Memory::bytes(vocab));
-  Weigh* weigh = stream.isa() == Isa::avx2 ? weigh_avx2 : weigh_portable;
+  Weigh* weigh = cpu_kernels(stream.isa()).weigh;
   const auto one = [&](size_t i, int thread) {
     const Memory memory(state.scratch(thread), vocab);
     const std::span<float> row(logits.f32() + i * vocab, vocab);

@@ -18,7 +18,7 @@ def main() -> int:
     for line in listing.splitlines():
         if line.endswith(".o:"):
             member = line[:-1]
-            if re.search(r"_avx2\.cc\.o$", member):
+            if re.search(r"_(avx2|avx512|amx)\.cc\.o$", member):
                 units.add(member)
         elif member in units and len(line.split()) >= 2 and line.split()[1] == "W":
             merged.append(f"{member}: {line.split(maxsplit=2)[2]}")

@@ -167,7 +167,7 @@ std::string type_name(const testing::TestParamInfo<std::tuple<DType, Isa>>& info
 }
 INSTANTIATE_TEST_SUITE_P(All, MatmulOfType,
                          testing::Combine(testing::ValuesIn(reference::weight_types()),
-                                          testing::Values(Isa::portable, Isa::avx2)),
+                                          testing::ValuesIn(kIsas)),
                          type_name);
 
 TEST(Matmul, TinyBlocksCountAsZeroAndExtremesStayFinite) {

@@ -12,7 +12,7 @@ namespace cohort {
 // Those that can run here; what is missing is said aloud.
 inline std::vector<Isa> isas() {
   std::vector<Isa> out;
-  for (Isa isa : {Isa::portable, Isa::avx2}) {
+  for (Isa isa : kIsas) {
     if (supported(isa))
       out.push_back(isa);
     else

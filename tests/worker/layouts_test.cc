@@ -111,7 +111,7 @@ TEST(OneAnswerTest, ThreadsAndInstructionSetsChangeNoBit) {
   const auto requests = mixed_requests();
   for (DType dtype : {DType::f32, DType::q4_1, DType::q8_0}) {
     const auto expected = generate(tiny(dtype), tiny_options(), requests);
-    for (Isa isa : {Isa::portable, Isa::avx2}) {
+    for (Isa isa : kIsas) {
       if (!supported(isa)) continue;
       ReplicaOptions options = tiny_options();
       options.isa = isa;
