@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "kernels/cpu/bf16_rows.h"
 #include "kernels/cpu/quantize.h"
 
 namespace cohort {
@@ -26,10 +27,14 @@ struct MatmulJob {
   float* y;  // [rows, stride], at the part's first column
   int64_t stride;
   float* scratch;  // [columns][16], for ActivationMode::f32
+  Bf16Rows bf16;   // the same rows, for bf16 weights in ActivationMode::bf16
 };
 
 // Panels [p0, p1) of the part.
 using MatmulPanels = void(const MatmulJob&, int64_t p0, int64_t p1);
 MatmulPanels matmul_portable, matmul_avx2, matmul_avx512, matmul_amx;
+
+// bf16 weights times job.bf16 (docs/arithmetic.md section 9).
+MatmulPanels matmul_bf16_portable, matmul_bf16_avx2, matmul_bf16_avx512, matmul_bf16_amx;
 
 }  // namespace cohort
