@@ -31,7 +31,8 @@ Matrix random_matrix(Stream& stream, DType type, int64_t rows, int64_t columns) 
 struct Shape {
   int64_t hidden, qkv, ffn, vocab, layers;
 };
-constexpr Shape kSmall{576, 960, 1536, 49152, 30};  // SmolLM2-135M
+constexpr Shape kSmall{576, 960, 1536, 49152, 30};       // SmolLM2-135M
+constexpr Shape kWholeBlocks{512, 960, 1536, 49152, 30};  // about it, in blocks of 256
 
 // All matrix products of a step: q4_1 layers with a q8_0 head, and what type it is asked for.
 struct Products {
@@ -76,23 +77,23 @@ struct Products {
   int64_t rows;
 };
 
-void products(benchmark::State& state, DType type, DType head) {
+void products(benchmark::State& state, const Shape& shape, DType type, DType head) {
   Stream stream(int(state.range(1)), detect_isa());
-  Products p(stream, kSmall, type, head, state.range(0));
+  Products p(stream, shape, type, head, state.range(0));
   for (auto _ : state) p.step();
   state.SetItemsProcessed(state.iterations() * state.range(0));  // items a second: tokens
   state.SetBytesProcessed(state.iterations() * p.bytes());
 }
-BENCHMARK_CAPTURE(products, Products_q4_1, DType::q4_1, DType::q8_0)
+BENCHMARK_CAPTURE(products, Products_q4_1, kSmall, DType::q4_1, DType::q8_0)
     ->ArgsProduct({{1, 2, 4, 8, 32, 128}, {1, 2}})
     ->UseRealTime();
-BENCHMARK_CAPTURE(products, Products_q8_0, DType::q8_0, DType::q8_0)
+BENCHMARK_CAPTURE(products, Products_q8_0, kSmall, DType::q8_0, DType::q8_0)
     ->ArgsProduct({{1, 8, 128}, {2}})
     ->UseRealTime();
-BENCHMARK_CAPTURE(products, Products_q4_k, DType::q4_k, DType::q6_k)
+BENCHMARK_CAPTURE(products, Products_q4_k, kWholeBlocks, DType::q4_k, DType::q6_k)
     ->ArgsProduct({{1, 8, 128}, {2}})
     ->UseRealTime();
-BENCHMARK_CAPTURE(products, Products_bf16, DType::bf16, DType::bf16)
+BENCHMARK_CAPTURE(products, Products_bf16, kSmall, DType::bf16, DType::bf16)
     ->ArgsProduct({{1, 8, 128}, {2}})
     ->UseRealTime();
 
