@@ -86,11 +86,12 @@ def measure(cluster, kind, size, number):
 
 def compare(on, off, kind, size, rounds):
     pairs, work = [], {}
+    first = WORK.index((kind, size)) * 50  # prompts of its own
     for i in range(rounds + 1):
         turn = [(on, "on"), (off, "off")][::1 if i % 2 == 0 else -1]
         times = {}
         for cluster, name in turn:
-            times[name], did = measure(cluster, kind, size, i)
+            times[name], did = measure(cluster, kind, size, first + i)
             if name == "on" and i > 0:
                 for key, value in did.items():
                     work[key] = work.get(key, 0) + value
