@@ -2,7 +2,7 @@
 #include "kernels/activations.h"
 
 #include "base/check.h"
-#include "kernels/cpu/quantize.h"
+#include "kernels/cpu/bf16_rows.h"
 #include "kernels/cuda/weights.h"
 
 namespace cohort {
@@ -10,9 +10,10 @@ namespace cohort {
 namespace {
 
 size_t storage_bytes(DeviceKind device, int64_t rows, int64_t columns, ActivationMode mode) {
-  if (mode != ActivationMode::int8) return 0;
-  return device == DeviceKind::cuda ? cuda::quantized_bytes(rows, columns)
-                                    : size_t(quantized_bytes(rows, columns));
+  if (!wants_int8(mode)) return 0;
+  if (device == DeviceKind::cuda) return cuda::quantized_bytes(rows, columns);
+  return size_t(mode == ActivationMode::bf16 ? bf16_bytes(rows, columns)
+                                             : quantized_bytes(rows, columns));
 }
 
 }  // namespace
@@ -23,6 +24,7 @@ Activations::Activations(Stream& stream, int64_t max_rows, int64_t max_columns, 
       mode_(mode),
       storage_(
           stream.device().allocate(storage_bytes(stream.kind(), max_rows, max_columns, mode))) {
+  COHORT_CHECK(mode != ActivationMode::bf16 || stream.kind() == DeviceKind::cpu);
   COHORT_CHECK_LE(0, max_rows);
   COHORT_CHECK_LE(0, max_columns);
 }

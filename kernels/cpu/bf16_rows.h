@@ -27,9 +27,10 @@ struct Bf16Rows {
   return (quantized_bytes(rows, columns) + 63) / 64 * 64;
 }
 
-// Of the int8 rows and these.
+// Of the int8 rows and these. AMX loads 16 narrow rows at a time, whether they exist or not.
 [[maybe_unused]] static int64_t bf16_bytes(int64_t rows, int64_t columns) {
-  return bf16_rows_at(rows, columns) + rows * bf16_stride(columns) * 6;
+  const int64_t narrow_rows = rows + kRowTile - 1;
+  return bf16_rows_at(rows, columns) + (rows * 4 + narrow_rows * 2) * bf16_stride(columns);
 }
 
 [[maybe_unused]] static Bf16Rows bf16_rows(std::byte* storage, int64_t rows, int64_t columns) {

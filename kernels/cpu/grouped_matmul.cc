@@ -73,11 +73,12 @@ QuantizedRows rows_from(const QuantizedRows& x, int64_t row) {
           x.s + slot,
           x.sum + slot,
           x.blocks,
-          x.stored};
+          x.stored,
+          x.tiled && r == 0 ? x.tiled + slot * 32 : nullptr};
 }
 
 // job: of all rows, from the first.
-void multiply(MatmulPanels* kernel, const MatmulJob& all, const Item& item, int64_t begin,
+void multiply(const CpuKernels& kernels, const MatmulJob& all, const Item& item, int64_t begin,
               int64_t end) {
   const auto rows = [&](int64_t from, int64_t to, UnitRange panels) {
     MatmulJob job = all;
@@ -86,7 +87,8 @@ void multiply(MatmulPanels* kernel, const MatmulJob& all, const Item& item, int6
     job.x += from * job.columns;
     job.y += from * job.stride + item.column;
     if (job.int8 && job.quantized) job.q = rows_from(all.q, from);
-    kernel(job, panels.begin, panels.end);
+    if (job.bf16.wide) job.bf16 = rows_from(all.bf16, from);
+    cohort::cpu::kernel_of(kernels, job)(job, panels.begin, panels.end);
   };
   // Tiles of int8 rows know nothing of groups: those that begin within one are cut at its end, and
   // a panel goes by both before the next, while it is in the cache.
@@ -105,10 +107,13 @@ void check(const MatrixGroup& w, const int32_t* offsets, int64_t rows) {
   COHORT_CHECK_LE(offsets[w.size()], rows);
 }
 
-bool any_quantized(const MatrixGroup& w) {
+// Whether anything but f32 is multiplied.
+bool wants_prepared(const MatrixGroup& w, ActivationMode mode) {
   for (const Matrix& m : w.matrices)
-    for (const MatrixPart& part : m.parts())
-      if (is_quantized(part.dtype)) return true;
+    for (const MatrixPart& part : m.parts()) {
+      if (is_quantized(part.dtype) && wants_int8(mode)) return true;
+      if (part.dtype == DType::bf16 && mode == ActivationMode::bf16) return true;
+    }
   return false;
 }
 
@@ -125,21 +130,24 @@ void grouped_matmul(Stream& stream, Tensor y, Tensor x, const MatrixGroup& w, Te
   job.x = x.f32();
   job.y = y.f32();
   job.stride = y.dim(1);
-  job.int8 = scratch.mode() == ActivationMode::int8;
-  if (job.int8 && any_quantized(w)) {
+  job.int8 = wants_int8(scratch.mode());
+  if (wants_prepared(w, scratch.mode())) {
     prepare(stream, scratch, x.slice_rows(0, rows));
     job.q = quantized_rows(scratch.storage().data(), rows, columns);
+    if (scratch.mode() == ActivationMode::bf16)
+      job.bf16 = bf16_rows(scratch.storage().data(), rows, columns);
   }
   auto& state = cohort::cpu::State::of(stream);
-  if (!job.int8) state.reserve(size_t(columns) * kPanelRows * sizeof(float));
-  MatmulPanels* kernel = cpu_kernels(stream.isa()).matmul;
+  state.reserve(cohort::cpu::scratch_bytes(job, stream.isa()));
+  job.bf16_tiles = job.bf16.wide && state.bf16_tiles(stream.isa());
+  const CpuKernels& kernels = cpu_kernels(stream.isa());
   std::atomic<int64_t> next{0};
   stream.threads().run([&](int thread) {
     MatmulJob mine = job;
     mine.scratch = reinterpret_cast<float*>(state.scratch(thread));
     Items items(w, at);
     for (Item item; items.find(next.fetch_add(1, std::memory_order_relaxed), item);)
-      multiply(kernel, mine, item, at[item.group], at[item.group + 1]);
+      multiply(kernels, mine, item, at[item.group], at[item.group + 1]);
   });
 }
 

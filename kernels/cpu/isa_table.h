@@ -7,16 +7,21 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/matmul_job.h"
 #include "kernels/cpu/quantize.h"
+#include "kernels/cpu/rows.h"
 
 namespace cohort {
 
 struct CpuKernels {
   MatmulPanels* matmul;
-  QuantizeBlock* quantize;
+  Quantize* quantize;
+  TileRow* tile_row;  // null where there are no tiles
   SiluMul* silu_mul;
   Weigh* weigh;
   AttendItem* attend;
   MergePieces* merge;
+  MatmulPanels* matmul_bf16;
+  RoundBf16* round_bf16;
+  RowKernels rows;
 };
 
 // isa: supported by this processor.

@@ -21,7 +21,7 @@ struct Share {
   }
 };
 
-void run_share(MatmulPanels* kernel, MatmulJob job, const Matrix& w, float* y, int64_t stride,
+void run_share(const CpuKernels& kernels, MatmulJob job, const Matrix& w, float* y, int64_t stride,
                Share share) {
   int64_t part_begin = 0, column = 0;
   for (const MatrixPart& part : w.parts()) {
@@ -29,7 +29,7 @@ void run_share(MatmulPanels* kernel, MatmulJob job, const Matrix& w, float* y, i
     job.y = y + column;
     job.stride = stride;
     const UnitRange mine = share.panels(part_begin, job.panel_bytes, cohort::cpu::panels(part));
-    if (mine.size() > 0) kernel(job, mine.begin, mine.end);
+    if (mine.size() > 0) cohort::cpu::kernel_of(kernels, job)(job, mine.begin, mine.end);
     part_begin += int64_t(part.packed.size());
     column += part.rows;
   }
@@ -46,12 +46,14 @@ void matmul(Stream& stream, Tensor y, const Activations& x, const Matrix& w,
   job.unit_columns = w.unit_columns();
   job.rows = rows;
   job.x = x.x().f32();
-  job.int8 = x.mode() == ActivationMode::int8;
+  job.int8 = wants_int8(x.mode());
   if (job.int8 && columns % kQuantBlock == 0)
     job.q = quantized_rows(x.storage().data(), rows, columns);
+  if (x.mode() == ActivationMode::bf16) job.bf16 = bf16_rows(x.storage().data(), rows, columns);
   auto& state = cohort::cpu::State::of(stream);
-  if (!job.int8) state.reserve(size_t(columns) * kPanelRows * sizeof(float));
-  MatmulPanels* kernel = cpu_kernels(stream.isa()).matmul;
+  state.reserve(cohort::cpu::scratch_bytes(job, stream.isa()));
+  job.bf16_tiles = job.bf16.wide && state.bf16_tiles(stream.isa());
+  const CpuKernels& kernels = cpu_kernels(stream.isa());
   const int64_t bytes = w.packed_bytes(), threads = stream.threads().size();
   stream.threads().run([&](int thread) {
     MatmulJob mine = job;
@@ -59,7 +61,7 @@ void matmul(Stream& stream, Tensor y, const Activations& x, const Matrix& w,
     for (size_t i = 0; i < pieces.size(); i++) {
       mine.begin = pieces[i].begin * job.unit_columns;
       mine.end = pieces[i].end * job.unit_columns;
-      run_share(kernel, mine, w, y.f32() + int64_t(i) * rows * n, n,
+      run_share(kernels, mine, w, y.f32() + int64_t(i) * rows * n, n,
                 {bytes * thread / threads, bytes * (thread + 1) / threads});
     }
   });

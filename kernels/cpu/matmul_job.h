@@ -11,6 +11,8 @@
 
 namespace cohort {
 
+constexpr int64_t kTileScratchBytes = 512 << 10;
+
 struct MatmulJob {
   DType type;
   bool quantized;           // whether type is
@@ -26,8 +28,9 @@ struct MatmulJob {
   bool int8;
   float* y;  // [rows, stride], at the part's first column
   int64_t stride;
-  float* scratch;  // [columns][16], for ActivationMode::f32
+  float* scratch;  // [columns][16] for ActivationMode::f32; else kTileScratchBytes for AMX
   Bf16Rows bf16;   // the same rows, for bf16 weights in ActivationMode::bf16
+  bool bf16_tiles;  // whether AMX tiles may do those (kernels/cpu/amx_check.h)
 };
 
 // Panels [p0, p1) of the part.

@@ -13,11 +13,12 @@ namespace {
 
 constexpr int kBlock = 32;
 
-void put_half(std::vector<std::byte>& out, float value) {
-  const uint16_t bits = float_to_half(value);
+void put(std::vector<std::byte>& out, uint16_t bits) {
   out.push_back(std::byte(bits & 255));
   out.push_back(std::byte(bits >> 8));
 }
+
+void put_half(std::vector<std::byte>& out, float value) { put(out, float_to_half(value)); }
 
 void quantize_q8_0(const float* x, std::vector<std::byte>& out) {
   float largest = 0;
@@ -61,6 +62,10 @@ std::vector<std::byte> quantize(DType dtype, const std::vector<float>& values) {
   if (dtype == DType::f32) {
     out.resize(values.size() * sizeof(float));
     std::memcpy(out.data(), values.data(), out.size());
+    return out;
+  }
+  if (dtype == DType::bf16) {
+    for (const float value : values) put(out, float_to_bf16(value));
     return out;
   }
   for (size_t at = 0; at < values.size(); at += kBlock) {

@@ -12,7 +12,7 @@ namespace cohort::testing {
 
 struct TinyModel {
   ModelConfig config;
-  DType matrices = DType::f32;  // f32, q8_0, q4_0 or q4_1
+  DType matrices = DType::f32;  // f32, bf16, q8_0, q4_0 or q4_1
   uint32_t seed = 1;
 };
 // 9 heads over 3 KV heads of 32, 3 layers: units divide by neither 2 nor 4.
