@@ -3,6 +3,7 @@
 //
 //   block = chunk of kv head 0 | chunk of kv head 1 | ...
 //   chunk = K [dim][16 tokens] | V [16 tokens][dim]
+//           int8: | scales of K [16] | scales of V [16], f32
 //
 // Lanes are tokens for scores and dimensions for values, so no kernel needs a horizontal sum.
 #pragma once
@@ -21,11 +22,16 @@ struct KvGeometry {
   int heads = 0;             // query heads of this rank
   int kv_heads = 0;          // KV heads of this rank; divides heads
   int dim = 0;               // of a head; a multiple of 8, at most kMaxHeadDim
-  DType dtype = DType::f16;  // f32, bf16 or f16
+  DType dtype = DType::f16;  // f32, bf16 or f16; on CPUs i8, on GPUs f8_e4m3
 
   int group() const { return heads / kv_heads; }
   size_t plane_bytes() const { return size_t(bytes_of(dtype, int64_t(dim) * kBlockTokens)); }
-  size_t chunk_bytes() const { return 2 * plane_bytes(); }
+  // Where in a chunk the scales begin, one per token; int8 only.
+  size_t key_scales() const { return 2 * plane_bytes(); }
+  size_t value_scales() const { return key_scales() + kBlockTokens * sizeof(float); }
+  size_t chunk_bytes() const {
+    return 2 * plane_bytes() + (dtype == DType::i8 ? 2 * kBlockTokens * sizeof(float) : 0);
+  }
   size_t block_bytes() const { return size_t(kv_heads) * chunk_bytes(); }
 };
 

@@ -42,17 +42,26 @@ struct ScratchSizes {
 class Taker {
  public:
   Taker(const AttentionBatch& batch, const Tensor& out, const Tensor& q, const KvLayer& kv,
-        const CpuKernels& kernels,
-        AttentionScratch scratch)
-      : batch_(batch), out_(out), q_(q), kv_(kv), kernels_(kernels), scratch_(scratch) {}
+        const CpuKernels& kernels, size_t threads, AttentionScratch scratch)
+      : batch_(batch),
+        out_(out),
+        q_(q),
+        kv_(kv),
+        kernels_(kernels),
+        threads_(threads),
+        scratch_(scratch) {}
 
   void run() {
     AttentionBatch::Plan& plan = batch_.plan();
     const size_t count = plan.items.size();
     const auto take = [&] { return plan.next.fetch_add(1, std::memory_order_relaxed); };
-    for (size_t i = take(), after; i < count; i = after) {
-      after = take();
+    for (size_t i = take(); i < count;) {
+      // Known beforehand, the next item's keys can be on their way. But the last ones are for
+      // whoever is free.
+      const bool plenty = plan.next.load(std::memory_order_relaxed) + threads_ < count;
+      const size_t after = plenty ? take() : count;
       one(plan, plan.items[i], after < count ? &plan.items[after] : nullptr);
+      i = plenty ? after : take();
     }
   }
 
@@ -83,6 +92,7 @@ class Taker {
   const Tensor &out_, &q_;
   const KvLayer& kv_;
   const CpuKernels& kernels_;
+  const size_t threads_;
   AttentionScratch scratch_;
 };
 
@@ -99,7 +109,9 @@ void attention(Stream& stream, Tensor out, Tensor q, const KvLayer& kv,
   auto& state = cohort::cpu::State::of(stream);
   state.reserve(sizes.bytes());
   stream.threads().run([&](int thread) {
-    Taker(batch, out, q, kv, cpu_kernels(stream.isa()), sizes.lay_out(state.scratch(thread))).run();
+    Taker(batch, out, q, kv, cpu_kernels(stream.isa()), size_t(stream.threads().size()),
+          sizes.lay_out(state.scratch(thread)))
+        .run();
   });
 }
 

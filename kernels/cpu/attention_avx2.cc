@@ -30,6 +30,10 @@ struct Avx2 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves(p)), 16));
   }
   static COHORT_INLINE F f16(const std::byte* p) { return _mm256_cvtph_ps(halves(p)); }
+  static COHORT_INLINE F i8(const std::byte* p) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+  }
   // The first n lanes of x, the rest of `rest`.
   static COHORT_INLINE F first(F x, int n, F rest) {
     if (n >= kLanes) return x;

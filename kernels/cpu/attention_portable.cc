@@ -14,8 +14,14 @@ namespace {
 
 float element(DType type, const std::byte* plane, int i) {
   if (type == DType::f32) return reinterpret_cast<const float*>(plane)[i];
+  if (type == DType::i8) return float(reinterpret_cast<const int8_t*>(plane)[i]);
   const uint16_t bits = reinterpret_cast<const uint16_t*>(plane)[i];
   return type == DType::bf16 ? bf16_to_float(bits) : half_to_float(bits);
+}
+
+// x times a scale of the chunk, where there are such: 16 of keys, then 16 of values.
+float scaled(const AttentionShape& s, const std::byte* chunk, int i, float x) {
+  return s.dtype == DType::i8 ? x * reinterpret_cast<const float*>(chunk + 2 * s.plane)[i] : x;
 }
 
 // NaN is passed over if it comes first.
@@ -82,14 +88,15 @@ void attend_split(const AttentionWork& work, const float* q, int split, int keys
     float acc = 0;
     for (int d = 0; d < s.dim; d++)
       acc = std::fma(q[d], element(s.dtype, k, d * kBlockLanes + j % kBlockLanes), acc);
-    score[j] = acc;
-    max = larger(acc, max);
+    score[j] = scaled(s, k, j % kBlockLanes, acc);
+    max = larger(score[j], max);
   }
   std::fill_n(out, s.dim, 0.0f);
   for (int j = 0; j < keys; j++) {
     const std::byte* v = chunk(j) + s.plane;
-    const float p = exp2_not_positive(score[j] - max);
+    float p = exp2_not_positive(score[j] - max);
     lanes[j % kBlockLanes] += p;
+    p = scaled(s, chunk(j), kBlockLanes + j % kBlockLanes, p);
     for (int d = 0; d < s.dim; d++)
       out[d] = std::fma(p, element(s.dtype, v, j % kBlockLanes * s.dim + d), out[d]);
   }

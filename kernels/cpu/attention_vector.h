@@ -1,199 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fast attention kernels, written once over a vector type V. Lanes are tokens for scores and
-// dimensions for values, so the vector width cannot change a bit. Included by one unit per
-// instruction set, hence the unnamed namespace and no use of the standard library.
+// The fast attention kernels, written once over a vector type V: items made of tiles, and the tree
+// over splits. Included by one unit per instruction set, hence the unnamed namespace and no use of
+// the standard library.
 #pragma once
-#include "kernels/cpu/attention_job.h"
-#include "kernels/cpu/exp2.h"
-
-#define COHORT_INLINE __attribute__((always_inline)) inline
+#include "kernels/cpu/attention_tile.h"
 
 namespace cohort {
 namespace {
 
-constexpr int kScoreStride = kSplit + 16;  // of a row of scores
-
-COHORT_INLINE int least(int a, int b) { return a < b ? a : b; }
-
-// ---- elements of the KV memory as f32 lanes ----------------------------------------------------
-template <class V>
-struct F32 {
-  static constexpr int kBytes = 4;
-  static COHORT_INLINE typename V::F load(const std::byte* p) {
-    return V::load(reinterpret_cast<const float*>(p));
-  }
-};
-template <class V>
-struct Bf16 {
-  static constexpr int kBytes = 2;
-  static COHORT_INLINE typename V::F load(const std::byte* p) { return V::bf16(p); }
-};
-template <class V>
-struct F16 {
-  static constexpr int kBytes = 2;
-  static COHORT_INLINE typename V::F load(const std::byte* p) { return V::f16(p); }
-};
-
-// Keys and values of one split, and of the one after it, to ask memory for meanwhile. A block past
-// the last one repeats it: its lanes are computed and never looked at.
-struct Split {
-  const std::byte *k[kSplitBlocks + 4], *v[kSplitBlocks];
-  const std::byte *next_k[kSplitBlocks + 4], *next_v[kSplitBlocks];
-};
-
-// ---- scores: R rows x B blocks of tokens in registers, one chain over dim per lane --------------
-template <class V, class L, int R, int B>
-COHORT_INLINE void score_blocks(const std::byte* const* k, const std::byte* const* ahead,
-                                const float* q, int dim, float* out) {
-  constexpr int kParts = kBlockLanes / V::kLanes, kWidth = B * kParts;
-  constexpr int kRowBytes = kBlockLanes * L::kBytes;
-  typename V::F acc[R][kWidth];
-#pragma GCC unroll 16
-  for (auto& row : acc)
-#pragma GCC unroll 16
-    for (auto& a : row) a = V::set1(0);
-  const std::byte* at[B];
-#pragma GCC unroll 4
-  for (int b = 0; b < B; b++) at[b] = k[b];
-  for (int d = 0; d < dim; d++) {
-    typename V::F x[kWidth];
-#pragma GCC unroll 8
-    for (int i = 0; i < kWidth; i++)
-      x[i] = L::load(at[i / kParts] + d * kRowBytes + i % kParts * V::kLanes * L::kBytes);
-    if (ahead && d * kRowBytes % 64 == 0)
-#pragma GCC unroll 4
-      for (int b = 0; b < B; b++) __builtin_prefetch(ahead[b] + d * kRowBytes, 0, 2);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; r++) {
-      const auto y = V::set1(q[d * R + r]);
-#pragma GCC unroll 8
-      for (int i = 0; i < kWidth; i++) acc[r][i] = V::fma(y, x[i], acc[r][i]);
-    }
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < R; r++)
-#pragma GCC unroll 8
-    for (int i = 0; i < kWidth; i++) V::store(out + r * kScoreStride + i * V::kLanes, acc[r][i]);
-}
-
-template <class V, class L, int R>
-void scores(const Split& split, int blocks, const float* q, int dim, bool prefetch, float* out) {
-  constexpr int B = V::template kScoreBlocks<R>;
-  for (int b = 0; b < blocks; b += B)
-    score_blocks<V, L, R, B>(split.k + b, prefetch ? split.next_k + b : nullptr, q, dim,
-                             out + b * kBlockLanes);
-}
-
-// ---- weights: scores of one row become 2^(score - maximum), in place ----------------------------
-// Lanes past the last visible key never reach the maximum and weigh exactly 0, even if their memory
-// holds NaN.
-template <class V>
-void weigh(float* s, int keys, float* max_out, float* weight_out) {
-  constexpr int kParts = kBlockLanes / V::kLanes;
-  typename V::F max[kParts], sum[kParts];
-  for (int i = 0; i < kParts; i++) {
-    max[i] = V::set1(kLowestScore);
-    sum[i] = V::set1(0);
-  }
-  for (int j = 0; j < keys; j += kBlockLanes)
-    for (int i = 0; i < kParts; i++) {
-      const auto x = V::load(s + j + i * V::kLanes);
-      max[i] = V::max(V::first(x, keys - j - i * V::kLanes, V::set1(kLowestScore)), max[i]);
-    }
-  const float m = V::reduce_max(max);
-  for (int j = 0; j < keys; j += kBlockLanes)
-    for (int i = 0; i < kParts; i++) {
-      float* at = s + j + i * V::kLanes;
-      const auto p =
-          V::first(V::exp2(V::sub(V::load(at), V::set1(m))), keys - j - i * V::kLanes, V::set1(0));
-      sum[i] = V::add(sum[i], p);
-      V::store(at, p);
-    }
-  *max_out = m;
-  *weight_out = V::reduce_add(sum);
-}
-
-// ---- values: R rows x W vectors of dimensions in registers, one chain over tokens per lane ------
-template <class V, class L, int R, int W>
-COHORT_INLINE void value_columns(const Split& split, int t0, int t1, const float* p, int dim,
-                                 int d0, bool prefetch, float* acc_out, int stride) {
-  typename V::F acc[R][W];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; r++)
-#pragma GCC unroll 8
-    for (int i = 0; i < W; i++) acc[r][i] = V::load(acc_out + r * stride + d0 + i * V::kLanes);
-  for (int t = t0; t < t1;) {
-    const int end = least(t1, (t / kBlockLanes + 1) * kBlockLanes);
-    const std::byte* row =
-        split.v[t / kBlockLanes] + int64_t(t % kBlockLanes * dim + d0) * L::kBytes;
-    const std::byte* ahead = split.next_v[t / kBlockLanes] + int64_t(d0) * L::kBytes;
-    for (; t < end; t++, row += dim * L::kBytes) {
-      typename V::F x[W];
-#pragma GCC unroll 8
-      for (int i = 0; i < W; i++) x[i] = L::load(row + i * V::kLanes * L::kBytes);
-      if (prefetch)
-#pragma GCC unroll 4
-        for (int i = 0; i < W * V::kLanes * L::kBytes; i += 64)
-          __builtin_prefetch(ahead + t % kBlockLanes * dim * L::kBytes + i, 0, 2);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; r++) {
-        const auto y = V::set1(p[r * kScoreStride + t]);
-#pragma GCC unroll 8
-        for (int i = 0; i < W; i++) acc[r][i] = V::fma(y, x[i], acc[r][i]);
-      }
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; r++)
-#pragma GCC unroll 8
-    for (int i = 0; i < W; i++) V::store(acc_out + r * stride + d0 + i * V::kLanes, acc[r][i]);
-}
-
-// Dimensions [d, d + W vectors): all rows together up to the fewest keys that any of them sees,
-// then each on its own. A key that a row must not see never touches it, so neither its sign of zero
-// nor a NaN in memory can depend on the company it was computed in.
-template <class V, class L, int R, int W>
-COHORT_INLINE void values_at(const Split& split, const int* keys, int common, const float* p,
-                             int dim, int d, bool prefetch, float* acc, int stride) {
-  value_columns<V, L, R, W>(split, 0, common, p, dim, d, prefetch, acc, stride);
-  for (int r = 0; r < R; r++)
-    if (keys[r] > common)
-      value_columns<V, L, 1, W>(split, common, keys[r], p + r * kScoreStride, dim, d, false,
-                                acc + r * stride, stride);
-}
-
-template <class V, class L, int R>
-void values(const Split& split, const int* keys, const float* p, int dim, bool prefetch, float* acc,
-            int stride) {
-  constexpr int W = V::kValueVectors;
-  int common = keys[0], d = 0;
-  for (int r = 1; r < R; r++) common = least(common, keys[r]);
-  for (; d + W * V::kLanes <= dim; d += W * V::kLanes)
-    values_at<V, L, R, W>(split, keys, common, p, dim, d, prefetch, acc, stride);
-  for (; d < dim; d += V::kLanes)
-    values_at<V, L, R, 1>(split, keys, common, p, dim, d, prefetch, acc, stride);
-}
-
-template <class V, class L>
-using Scores = void(const Split&, int, const float*, int, bool, float*);
-template <class V, class L>
-using Values = void(const Split&, const int*, const float*, int, bool, float*, int);
-// By rows of a tile; no tile has 7, nor 9 to 11.
-template <class V, class L>
-Scores<V, L>* const kScores[] = {nullptr,         scores<V, L, 1>, scores<V, L, 2>, scores<V, L, 3>,
-                                 scores<V, L, 4>, scores<V, L, 5>, scores<V, L, 6>};
-template <class V, class L>
-Values<V, L>* const kValues[] = {nullptr, values<V, L, 1>, values<V, L, 2>, values<V, L, 3>};
-
-// How many of the remaining rows the next tile takes.
-template <class V>
-int tile_rows(int rows) {
-  if (rows <= V::kTallest) return rows;
-  return rows < 2 * V::kTallest ? (rows + 1) / 2 : V::kTallest;
-}
-
 // ---- the tree over splits
-// -------------------------------------------------------------------------
+// ------------------------------------------------------------------------
 template <class V>
 void merge(const float* a, const float* b, float* out, int dim) {  // a: the earlier keys
   const float m = a[dim] > b[dim] ? a[dim] : b[dim];
@@ -242,28 +58,37 @@ COHORT_INLINE void copy(const float* from, int n, float* to) {
 }
 
 // ---- one item
-// -------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------
 COHORT_INLINE int blocks_of(const AttentionQueries& e, const AttentionItem& item, int split) {
   return (visible_keys(e.start + item.q1 - 1, split) + kBlockLanes - 1) / kBlockLanes;
 }
 
-COHORT_INLINE const std::byte* chunk(const AttentionWork& w, const AttentionQueries& e,
-                                     const AttentionItem& item, int split, int b) {
+// Where the blocks of a split lie for the item's kv head.
+COHORT_INLINE void locate(const AttentionWork& w, const AttentionQueries& e,
+                          const AttentionItem& item, int split, const std::byte** at) {
   const int last = blocks_of(e, item, split) - 1;
-  return w.pool + e.blocks[split * kSplitBlocks + least(b, last)] * w.shape->block +
-         item.kv_head * w.shape->chunk;
+  const int32_t* ids = e.blocks + split * kSplitBlocks;
+  const std::byte* head = w.pool + item.kv_head * w.shape->chunk;
+  for (int b = 0; b < kSplitBlocks + kMostScoreBlocks; b++)
+    at[b] = head + ids[least(b, last)] * w.shape->block;
 }
 
-void locate(const AttentionWork& w, int split, Split& s) {
-  for (int b = 0; b < kSplitBlocks + 4; b++) {
-    s.k[b] = chunk(w, *w.queries, *w.item, split, b);
-    s.next_k[b] = split + 1 < w.item->split1 ? chunk(w, *w.queries, *w.item, split + 1, b)
-                  : w.next                   ? chunk(w, *w.next_queries, *w.next, w.next->split0, b)
-                                             : s.k[b];
-    if (b >= kSplitBlocks) continue;
+template <class L>
+COHORT_INLINE void locate(const AttentionWork& w, int split, Split& s) {
+  locate(w, *w.queries, *w.item, split, s.k);
+  if (split + 1 < w.item->split1)
+    locate(w, *w.queries, *w.item, split + 1, s.next_k);
+  else if (w.next)
+    locate(w, *w.next_queries, *w.next, w.next->split0, s.next_k);
+  else
+    locate(w, *w.queries, *w.item, split, s.next_k);
+  for (int b = 0; b < kSplitBlocks; b++) {
     s.v[b] = s.k[b] + w.shape->plane;
     s.next_v[b] = s.next_k[b] + w.shape->plane;
   }
+  if constexpr (L::kScaled)
+    for (int b = 0; b < kSplitBlocks + kMostScoreBlocks; b++)
+      s.scales[b] = reinterpret_cast<const float*>(s.k[b] + 2 * w.shape->plane);
 }
 
 // Prefill: many tiles use the same keys, so they are widened to f32 once.
@@ -275,28 +100,10 @@ void widen(const AttentionWork& w, int blocks, Split& s) {
       V::store(w.scratch->keys + b * n + i, L::load(s.k[b] + i * L::kBytes));
       V::store(w.scratch->values + b * n + i, L::load(s.v[b] + i * L::kBytes));
     }
-  for (int b = 0; b < kSplitBlocks + 4; b++) {
+  for (int b = 0; b < kSplitBlocks + kMostScoreBlocks; b++) {
     const int from = least(b, blocks - 1) * n;
     s.k[b] = reinterpret_cast<const std::byte*>(w.scratch->keys + from);
     if (b < kSplitBlocks) s.v[b] = reinterpret_cast<const std::byte*>(w.scratch->values + from);
-  }
-}
-
-template <class V, class L>
-void tile(const AttentionShape& g, const Split& s, const float* q, int rows, const int* keys,
-          bool prefetch, float* score, float* to) {
-  const int blocks = (keys[rows - 1] + kBlockLanes - 1) / kBlockLanes;  // the last row sees most
-  kScores<V, L>[rows](s, blocks, q, g.dim, prefetch, score);
-  for (int r = 0; r < rows; r++) {
-    float* sums = to + r * g.stride;
-    weigh<V>(score + r * kScoreStride, keys[r], sums + g.dim, sums + g.dim + 1);
-    for (int d = 0; d < g.dim; d++) sums[d] = 0;
-  }
-  for (int r = 0; r < rows;) {
-    const int n = least(rows - r, V::kValueRows);
-    kValues<V, L>[n](s, keys + r, score + r * kScoreStride, g.dim, prefetch && r == 0,
-                     to + r * g.stride, g.stride);
-    r += n;
   }
 }
 
@@ -348,7 +155,7 @@ void attend_split(const Rows& rows, const Split& s, int split, bool many) {
     const float* q = rows.w.scratch->query + row * g.dim;
     float* sums = rows.tree<V>(row).place(unit, rows.w.scratch->fresh);
     if (many)
-      tile<V, F32<V>>(g, s, q, n, keys, false, rows.w.scratch->scores, sums);
+      tile<V, F32<V, L::kScaled>>(g, s, q, n, keys, false, rows.w.scratch->scores, sums);
     else
       tile<V, L>(g, s, q, n, keys, rows.count <= kTileRows && row == 0, rows.w.scratch->scores,
                  sums);
@@ -366,7 +173,7 @@ void attend(const AttentionWork& w) {
   const bool many = rows.count > 2 * kTileRows && L::kBytes != 4;
   for (int split = item.split0; split < item.split1; split++) {
     Split s;
-    locate(w, split, s);
+    locate<L>(w, split, s);
     if (many) widen<V, L>(w, blocks_of(*w.queries, item, split), s);
     attend_split<V, L>(rows, s, split, many);
   }
@@ -385,6 +192,7 @@ template <class V>
 void attend_any(const AttentionWork& w) {
   if (w.shape->dtype == DType::f32) return attend<V, F32<V>>(w);
   if (w.shape->dtype == DType::bf16) return attend<V, Bf16<V>>(w);
+  if (w.shape->dtype == DType::i8) return attend<V, I8<V>>(w);
   attend<V, F16<V>>(w);
 }
 

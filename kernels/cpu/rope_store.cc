@@ -1,69 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "base/half.h"
 #include "kernels/attention_plan.h"
+#include "kernels/cpu/cache_row.h"
 #include "kernels/cpu/state.h"
 #include "kernels/ops.h"
 
 namespace cohort::ops::cpu {
 namespace {
 
-// (a, b) turned by the position's angle: a c - b s, b c + a s, each product and sum rounded.
-void rotate(float* head, const float* cosines, const float* sines, int dims, bool neighbours) {
-  const int half = dims / 2, step = neighbours ? 2 : 1, apart = neighbours ? 1 : half;
+// Of one position.
+struct Angles {
+  const float *cosines, *sines;
+  int dims;
+  bool neighbours;
+};
+
+// (a, b) turned by the position's angle: a c - b s, b c + a s, each product and sum rounded. a and
+// b are `dims` / 2 apart, or side by side.
+void turn_halves(const float* __restrict in, float* __restrict out, const float* __restrict c,
+                 const float* __restrict s, int half) {
   for (int i = 0; i < half; i++) {
-    const float a = head[i * step], b = head[i * step + apart];
-    head[i * step] = a * cosines[i] - b * sines[i];
-    head[i * step + apart] = b * cosines[i] + a * sines[i];
+    const float a = in[i], b = in[i + half];
+    out[i] = a * c[i] - b * s[i];
+    out[i + half] = b * c[i] + a * s[i];
+  }
+}
+void turn_neighbours(const float* __restrict in, float* __restrict out, const float* __restrict c,
+                     const float* __restrict s, int half) {
+  for (int i = 0; i < half; i++) {
+    const float a = in[2 * i], b = in[2 * i + 1];
+    out[2 * i] = a * c[i] - b * s[i];
+    out[2 * i + 1] = b * c[i] + a * s[i];
   }
 }
 
-// A finite value beyond f16's range becomes the largest one: infinity would poison every later
-// token. NaN and infinity stay.
-uint16_t to_cache_half(float x) {
-  constexpr float kLargest = 65504;
-  const bool finite = x - x == 0;
-  return float_to_half(finite ? std::clamp(x, -kLargest, kLargest) : x);
-}
-
-// Element i of x goes to plane[i * step].
-void store(DType type, std::byte* plane, int64_t step, const float* x, int dim) {
-  if (type == DType::f32) {
-    for (int i = 0; i < dim; i++) reinterpret_cast<float*>(plane)[i * step] = x[i];
-    return;
-  }
-  auto* to = reinterpret_cast<uint16_t*>(plane);
-  if (type == DType::bf16)
-    for (int i = 0; i < dim; i++) to[i * step] = float_to_bf16(x[i]);
-  else
-    for (int i = 0; i < dim; i++) to[i * step] = to_cache_half(x[i]);
+// out [dim]: the head turned; dimensions past `dims` as they are.
+void rotate(const float* head, int dim, const Angles& angles, float* out) {
+  const auto turn = angles.neighbours ? turn_neighbours : turn_halves;
+  turn(head, out, angles.cosines, angles.sines, angles.dims / 2);
+  std::copy(head + angles.dims, head + dim, out + angles.dims);
 }
 
 struct Row {
   float* q_out;
-  float* qkv;
+  const float* qkv;
   int position;
   int32_t block;
 };
 
 void rope_store_row(const KvLayer& kv, const RopeTable& rope, const Row& row) {
   const KvGeometry& g = kv.geometry;
-  const float *cosines = rope.cosines(row.position), *sines = rope.sines(row.position);
-  float* k = row.qkv + g.heads * g.dim;
+  const Angles angles{rope.cosines(row.position), rope.sines(row.position), rope.dims(),
+                      rope.neighbours()};
+  const float* k = row.qkv + g.heads * g.dim;
   const float* v = k + g.kv_heads * g.dim;
-  std::copy_n(row.qkv, g.heads * g.dim, row.q_out);
   for (int h = 0; h < g.heads; h++)
-    rotate(row.q_out + h * g.dim, cosines, sines, rope.dims(), rope.neighbours());
+    rotate(row.qkv + h * g.dim, g.dim, angles, row.q_out + h * g.dim);
+  std::byte* chunk = kv.data + size_t(row.block) * g.block_bytes();
   const int slot = row.position % kBlockTokens;
-  const auto element = bytes_of(g.dtype, 1);
-  for (int h = 0; h < g.kv_heads; h++, k += g.dim, v += g.dim) {
+  for (int h = 0; h < g.kv_heads; h++, k += g.dim, v += g.dim, chunk += g.chunk_bytes()) {
     float turned[kMaxHeadDim];
-    std::copy_n(k, g.dim, turned);
-    rotate(turned, cosines, sines, rope.dims(), rope.neighbours());
-    std::byte* chunk = kv.data + size_t(row.block) * g.block_bytes() + size_t(h) * g.chunk_bytes();
-    store(g.dtype, chunk + slot * element, kBlockTokens, turned, g.dim);
-    store(g.dtype, chunk + g.plane_bytes() + slot * g.dim * element, 1, v, g.dim);
+    rotate(k, g.dim, angles, turned);
+    cohort::cpu::store_key(g, chunk, slot, turned);
+    cohort::cpu::store_value(g, chunk, slot, v);
   }
 }
 

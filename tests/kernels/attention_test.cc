@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/half.h"
+#include "kernels/cpu/cache_row.h"
 #include "kernels/ops.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/streams.h"
@@ -13,6 +14,7 @@ namespace cohort {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 float rounded(DType type, float x) {
   if (type == DType::f16) return half_to_float(float_to_half(x));
@@ -26,8 +28,30 @@ class Cache {
       : geometry_(geometry), memory_(size_t(blocks) * geometry.block_bytes(), std::byte(0xff)) {}
   KvLayer layer() { return {memory_.data(), geometry_}; }
   std::span<std::byte> bytes() { return memory_; }
+  const std::byte* chunk(int32_t block, int kv_head) const {
+    return memory_.data() + size_t(block) * geometry_.block_bytes() +
+           size_t(kv_head) * geometry_.chunk_bytes();
+  }
+  // An int8 key or value as it is stored, times its scale.
+  std::vector<float> scaled_key(int32_t block, int kv_head, int slot) const {
+    return scaled(chunk(block, kv_head), geometry_.key_scales(), slot, kBlockTokens, slot);
+  }
+  std::vector<float> scaled_value(int32_t block, int kv_head, int slot) const {
+    const std::byte* plane = chunk(block, kv_head) + geometry_.plane_bytes();
+    const size_t scales = geometry_.value_scales() - geometry_.plane_bytes();
+    return scaled(plane, scales, slot * geometry_.dim, 1, slot);
+  }
 
  private:
+  std::vector<float> scaled(const std::byte* plane, size_t scales, int first, int step,
+                            int slot) const {
+    const float scale = reinterpret_cast<const float*>(plane + scales)[slot];
+    std::vector<float> out;
+    for (int d = 0; d < geometry_.dim; d++)
+      out.push_back(scale * float(reinterpret_cast<const int8_t*>(plane)[first + d * step]));
+    return out;
+  }
+
   KvGeometry geometry_;
   std::vector<std::byte> memory_;
 };
@@ -104,6 +128,12 @@ class World {
     return {at, at + g_.dim};
   }
   std::vector<float> stored(const Sequence& s, int position, int head) const {
+    if (g_.dtype == DType::i8) {
+      const int32_t block = s.blocks[size_t(position / kBlockTokens)];
+      const int kv_head = head - g_.heads, slot = position % kBlockTokens;
+      return kv_head < g_.kv_heads ? cache_->scaled_key(block, kv_head, slot)
+                                   : cache_->scaled_value(block, kv_head - g_.kv_heads, slot);
+    }
     std::vector<float> out = vector_of(s, position, head);
     for (float& x : out) x = rounded(g_.dtype, x);
     return out;
@@ -124,10 +154,11 @@ class World {
 };
 
 const std::vector<KvGeometry>& geometries() {
-  static const std::vector<KvGeometry> all = {{9, 3, 64, DType::f16}, {8, 2, 128, DType::bf16},
-                                              {4, 4, 16, DType::f32}, {6, 2, 80, DType::f16},
-                                              {4, 1, 96, DType::f32}, {2, 2, 8, DType::bf16},
-                                              {14, 2, 32, DType::f16}};
+  static const std::vector<KvGeometry> all = {
+      {9, 3, 64, DType::f16},  {8, 2, 128, DType::bf16}, {4, 4, 16, DType::f32},
+      {6, 2, 80, DType::f16},  {4, 1, 96, DType::f32},   {2, 2, 8, DType::bf16},
+      {14, 2, 32, DType::f16}, {4, 2, 24, DType::f16},   {9, 3, 64, DType::i8},
+      {2, 1, 80, DType::i8},   {2, 2, 8, DType::i8},     {1, 1, 576, DType::i8}};
   return all;
 }
 
@@ -203,8 +234,10 @@ TEST(Attention, E11_SameBitsForDecodeChunksCompanyThreadsAndIsa) {
 }
 
 // A long sequence is cut into pieces that several threads compute and one merges.
-TEST(Attention, E11_SameBitsHoweverALongSequenceIsCut) {
-  const KvGeometry g{3, 1, 64, DType::f16};
+class LongSequence : public ::testing::TestWithParam<DType> {};
+
+TEST_P(LongSequence, E11_SameBitsHoweverItIsCut) {
+  const KvGeometry g{3, 1, 64, GetParam()};
   World world(g, {2100}, 4);
   Stream quick(1, detect_isa());
   world.prefill(quick);
@@ -220,14 +253,27 @@ TEST(Attention, E11_SameBitsHoweverALongSequenceIsCut) {
     }
 }
 
-TEST(Attention, NanStaysInItsSequenceAndHead) {
-  const KvGeometry g{4, 2, 32, DType::f16};
+INSTANTIATE_TEST_SUITE_P(Attention, LongSequence, ::testing::Values(DType::f16, DType::i8),
+                         [](const auto& info) { return std::string(name(info.param)); });
+
+// What makes an element not finite: of position 20 of sequence 1, kv head 1, which heads 2 and 3
+// use. An int8 row hides nothing: it has no scale then.
+struct Poison {
+  DType type;
+  bool value;  // else the key
+  float x;
+};
+
+class NotFinite : public ::testing::TestWithParam<Poison> {};
+
+TEST_P(NotFinite, StaysInItsSequenceAndHead) {
+  const KvGeometry g{4, 2, 32, GetParam().type};
   for (Isa isa : isas()) {
     World clean(g, {50, 60, 70}, 5), dirty(g, {50, 60, 70}, 5);
     Stream stream(2, isa);
     clean.prefill(stream);
-    // Position 20 of sequence 1: kv head 1's key, which heads 2 and 3 use.
-    dirty.sequences[1].qkv[size_t(20 * dirty.width() + (4 + 1) * 32 + 3)] = kNan;
+    const int head = 4 + (GetParam().value ? 2 : 0) + 1;
+    dirty.sequences[1].qkv[size_t(20 * dirty.width() + head * 32 + 3)] = GetParam().x;
     dirty.prefill(stream);
     EXPECT_TRUE(same_bits(dirty.sequences[0].out, clean.sequences[0].out));
     EXPECT_TRUE(same_bits(dirty.sequences[2].out, clean.sequences[2].out));
@@ -243,19 +289,27 @@ TEST(Attention, NanStaysInItsSequenceAndHead) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Attention, NotFinite,
+                         ::testing::Values(Poison{DType::f16, false, kNan},
+                                           Poison{DType::i8, false, kNan},
+                                           Poison{DType::i8, false, kInfinity},
+                                           Poison{DType::i8, true, kNan},
+                                           Poison{DType::i8, true, -kInfinity}));
+
 TEST(Attention, ExtremeScoresAndEqualScores) {
-  for (float scale : {0.0f, 30.0f, 1e3f, 1e15f}) {
-    const KvGeometry g{2, 1, 64, DType::f32};
-    World a(g, {300}, 6, scale), b(g, {300}, 6, scale);
-    Stream plain(1, Isa::portable);
-    a.prefill(plain);
-    for (float x : a.sequences[0].out) ASSERT_TRUE(std::isfinite(x)) << scale;
-    for (Isa isa : isas()) {
-      Stream stream(2, isa);
-      b.prefill(stream);
-      EXPECT_TRUE(same_bits(a.sequences[0].out, b.sequences[0].out)) << scale;
+  for (DType type : {DType::f32, DType::i8})
+    for (float scale : {0.0f, 30.0f, 1e3f, 1e15f}) {
+      const KvGeometry g{2, 1, 64, type};
+      World a(g, {300}, 6, scale), b(g, {300}, 6, scale);
+      Stream plain(1, Isa::portable);
+      a.prefill(plain);
+      for (float x : a.sequences[0].out) ASSERT_TRUE(std::isfinite(x)) << scale;
+      for (Isa isa : isas()) {
+        Stream stream(2, isa);
+        b.prefill(stream);
+        EXPECT_TRUE(same_bits(a.sequences[0].out, b.sequences[0].out)) << scale;
+      }
     }
-  }
 }
 
 TEST(RopeStore, RotatesBothPairingsAndWritesTheCache) {
@@ -306,6 +360,82 @@ TEST(RopeStore, RotatesBothPairingsAndWritesTheCache) {
           EXPECT_TRUE(std::isnan(element(chunk, d * 16 + 4)));  // neighbours are untouched
         }
       }
+}
+
+// Every kind of number, and those around the ties of f16.
+std::vector<float> difficult_floats() {
+  std::vector<float> all = {0, -0.0f, kNan, kInfinity, -kInfinity, 65504, 65519, 65520, -1e30f};
+  std::mt19937 random(8);
+  for (int i = 0; i < 20000; i++) all.push_back(std::bit_cast<float>(uint32_t(random())));
+  for (uint32_t h = 0; h < 0x7c00; h += 7) {
+    const float low = half_to_float(uint16_t(h)), high = half_to_float(uint16_t(h + 1));
+    const float tie = low + (high - low) / 2;
+    for (float x : {low, tie, std::nextafter(tie, 0.0f), std::nextafter(tie, 1e9f)})
+      all.insert(all.end(), {x, -x});
+  }
+  while (all.size() % 8 != 0) all.push_back(0);
+  return all;
+}
+
+// base/half.h has the conversion one by one; its f16 overflows, the cache saturates.
+TEST(RopeStore, RoundsLikeTheConversionsOfSingleNumbers) {
+  const std::vector<float> all = difficult_floats();
+  for (DType type : {DType::f16, DType::bf16}) {
+    const KvGeometry g{1, 1, 8, type};
+    std::vector<std::byte> chunk(g.chunk_bytes());
+    const auto* v = reinterpret_cast<const uint16_t*>(chunk.data() + g.plane_bytes());
+    for (size_t i = 0; i < all.size(); i += 8) {
+      cpu::store_value(g, chunk.data(), 0, all.data() + i);
+      for (size_t d = 0; d < 8; d++) {
+        const float x = all[i + d];
+        const float kept = std::isfinite(x) ? std::clamp(x, -65504.0f, 65504.0f) : x;
+        ASSERT_EQ(v[d], type == DType::f16 ? float_to_half(kept) : float_to_bf16(x)) << x;
+      }
+    }
+  }
+}
+
+// Keys and values of a token are quantised each with a scale of its own.
+TEST(RopeStore, Int8RowsHaveAScaleEach) {
+  const KvGeometry g{1, 1, 24, DType::i8};
+  Cache cache(g, 2);
+  std::byte* chunk = cache.bytes().data() + g.block_bytes();
+  std::mt19937 random(9);
+  for (float size : {1.0f, 1e-20f, 1e30f}) {
+    const auto k = reference::random_floats(24, random, size);
+    const auto v = reference::random_floats(24, random, 3 * size);
+    cpu::store_key(g, chunk, 5, k.data());
+    cpu::store_value(g, chunk, 5, v.data());
+    const auto got_k = cache.scaled_key(1, 0, 5), got_v = cache.scaled_value(1, 0, 5);
+    const auto expect_close = [&](const std::vector<float>& x, const std::vector<float>& got) {
+      double largest = 0;
+      for (float e : x) largest = std::max(largest, std::fabs(double(e)));
+      for (size_t d = 0; d < x.size(); d++)  // half a step, and what f32 rounds
+        EXPECT_NEAR(double(got[d]), double(x[d]), largest / 127 * 0.50001);
+    };
+    expect_close(k, got_k);
+    expect_close(v, got_v);
+  }
+  for (int slot : {4, 6}) {  // the neighbours are untouched
+    EXPECT_TRUE(std::isnan(cache.scaled_key(1, 0, slot)[0]));
+    EXPECT_TRUE(std::isnan(cache.scaled_value(1, 0, slot)[0]));
+  }
+}
+
+TEST(RopeStore, Int8RowsOfNothingAreZeroAndOfNotFiniteAreNan) {
+  const KvGeometry g{1, 1, 16, DType::i8};
+  Cache cache(g, 1);
+  std::vector<float> row(16, 0.0f);
+  for (float tiny : {0.0f, 1e-31f, 1e-45f}) {
+    row[3] = -tiny;
+    cpu::store_key(g, cache.bytes().data(), 0, row.data());
+    EXPECT_EQ(cache.scaled_key(0, 0, 0), std::vector<float>(16, 0.0f));
+  }
+  for (float x : {kNan, kInfinity, -kInfinity}) {
+    row[15] = x;
+    cpu::store_value(g, cache.bytes().data(), 1, row.data());
+    for (float got : cache.scaled_value(0, 0, 1)) EXPECT_TRUE(std::isnan(got));
+  }
 }
 
 TEST(RopeStore, HalfCacheSaturatesButKeepsNan) {
