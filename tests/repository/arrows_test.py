@@ -13,7 +13,10 @@ ALLOWED = {
     "parallel": {"kernels", "comm", "model", "base"},
     "worker": {"parallel", "kernels", "comm", "model", "base"},
     "coordinator": {"comm/wire", "model", "base"},
-    "tools": {"comm/wire", "comm", "model", "base"},
+    "tools": {"tools/bench", "tools/probe", "comm/wire", "comm", "model", "base"},
+    # `cohort bench`: a model or a kernel in this process, as ranks have it.
+    "tools/bench": {"tools/probe", "worker", "parallel", "kernels", "comm", "model", "base"},
+    "tools/probe": {"base"},
     # What measures a real GPU, never installed, stands beside the tests.
     "tools/gpu_check": {"worker", "comm", "kernels", "model", "base", "tests/support", "tests/kernels"},
 }
@@ -33,7 +36,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
 # Folders within folders that have arrows of their own.
-NESTED = ("comm/wire", "tools/gpu_check", "tests/support", "tests/kernels")
+NESTED = ("comm/wire", "tools/bench", "tools/probe", "tools/gpu_check", "tests/support", "tests/kernels")
 
 
 def folder(path):

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/probe/machine_probe.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "base/threads.h"
+#include "tools/probe/host_facts.h"
+#include "tools/probe/loops.h"
+
+namespace cohort {
+namespace {
+
+constexpr int kRuns = 7;
+constexpr double kRunSeconds = 0.01;
+
+struct Loops {
+  ArithmeticLoop* fma;
+  ArithmeticLoop* int8;
+  ArithmeticLoop* tiles;
+  ReadLoop* read;
+};
+
+Loops loops_of(Isa isa) {
+  switch (isa) {
+    case Isa::portable:
+      break;
+    case Isa::avx2:
+      return {fma_avx2, int8_avx2, nullptr, read_avx2};
+    case Isa::avx512:
+      return {fma_avx512, int8_avx512, nullptr, read_avx512};
+    case Isa::amx:
+      return {fma_avx512, int8_avx512, tiles_amx, read_avx512};
+  }
+  return {fma_portable, int8_portable, nullptr, read_portable};
+}
+
+double now() { return seconds(std::chrono::steady_clock::now().time_since_epoch()); }
+
+double seconds_of(ThreadPool& pool, FunctionRef<void(int)> work) {
+  const double start = now();
+  pool.run(work);
+  return now() - start;
+}
+
+// Operations a second of all threads of the pool.
+double best_rate(ThreadPool& pool, ArithmeticLoop* loop) {
+  int64_t rounds = 1000;
+  for (double took = 0; took < kRunSeconds / 4; rounds *= 2) {
+    const double start = now();
+    (void)loop(rounds);
+    took = now() - start;
+  }
+  rounds *= 2;
+  double best = 0;
+  for (int run = 0; run < kRuns; run++) {
+    double operations = 0;  // of one thread; all do the same
+    const double took = seconds_of(pool, [&](int thread) {
+      const double mine = loop(rounds);
+      if (thread == 0) operations = mine;
+    });
+    best = std::max(best, operations * pool.size() / took);
+  }
+  return best;
+}
+
+Rate arithmetic_rate(ArithmeticLoop* loop, int threads) {
+  ThreadPool alone(1);
+  Rate rate;
+  rate.one = rate.all = best_rate(alone, loop);
+  if (threads == 1) return rate;
+  ThreadPool pool(threads);
+  rate.all = best_rate(pool, loop);
+  return rate;
+}
+
+// bytes: of each thread, read `times` in a run.
+double best_read(ThreadPool& pool, ReadLoop* loop, size_t bytes, int times) {
+  const Buffer memory(bytes * size_t(pool.size()));
+  std::atomic<uint64_t> sum{0};
+  // Written by who reads it: pages that nobody wrote are all the same one, and on a host with
+  // several memories a page is near who wrote it first.
+  pool.run(
+      [&](int thread) { std::memset(memory.data() + size_t(thread) * bytes, thread + 1, bytes); });
+  double best = 0;
+  for (int run = 0; run < kRuns; run++) {
+    const double took = seconds_of(pool, [&](int thread) {
+      for (int i = 0; i < times; i++) sum += loop(memory.data() + size_t(thread) * bytes, bytes);
+    });
+    best = std::max(best, double(bytes) * times * pool.size() / took);
+  }
+  return best;
+}
+
+size_t whole_steps(int64_t bytes) {
+  return std::max<size_t>(size_t(bytes) / kReadStep, 1) * kReadStep;
+}
+
+// --- Placement
+
+struct alignas(128) Flag {
+  std::atomic<uint32_t> value{0};
+};
+
+constexpr uint32_t kStop = 0;
+
+void pin_to(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(size_t(cpu), &set);
+  // Where it is refused the threads run where they like, as those of a rank do.
+  (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+// Calls work(0) and work(1) on two threads of their own, on the first two processors.
+void run_on_two(const std::vector<int>& cpus, FunctionRef<void(int)> work) {
+  std::thread threads[2];
+  for (int i = 0; i < 2; i++)
+    threads[i] = std::thread([&, i] {
+      pin_to(cpus[size_t(i)]);
+      work(i);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+uint32_t await_change(const Flag& flag, uint32_t old) {
+  uint32_t value = old;
+  while ((value = flag.value.load(std::memory_order_acquire)) == old) cpu_pause();
+  return value;
+}
+
+// The best of several stretches: in others one of the two may have lost its processor for a while.
+double round_trip(const std::vector<int>& cpus) {
+  constexpr int kStretches = 20, kTrips = 1000;
+  Flag there, back;
+  there.value = back.value = 1;
+  double best = 1;
+  run_on_two(cpus, [&](int side) {
+    if (side == 1) {
+      for (uint32_t seen = 1; seen != kStop;) {
+        seen = await_change(there, seen);
+        back.value.store(seen, std::memory_order_release);
+      }
+      return;
+    }
+    uint32_t trip = 1;
+    for (int stretch = 0; stretch < kStretches; stretch++) {
+      const double start = now();
+      for (int i = 0; i < kTrips; i++) {
+        there.value.store(trip + 1, std::memory_order_release);
+        await_change(back, trip);
+        trip++;
+      }
+      best = std::min(best, (now() - start) / kTrips);
+    }
+    there.value.store(kStop, std::memory_order_release);
+  });
+  return best;
+}
+
+double scaling(const std::vector<int>& cpus, ArithmeticLoop* loop) {
+  double one = 0, both[2] = {0, 0}, best = 0;
+  const auto rate = [loop] {
+    const double start = now();
+    double operations = 0;
+    while (now() - start < kRunSeconds) operations += loop(10000);
+    return operations / (now() - start);
+  };
+  for (int run = 0; run < 3; run++) {
+    run_on_two(cpus, [&](int side) {
+      if (side == 0) one = std::max(one, rate());
+    });
+    run_on_two(cpus, [&](int side) { both[side] = rate(); });
+    best = std::max(best, both[0] + both[1]);
+  }
+  return best / one;
+}
+
+}  // namespace
+
+IsaPeaks probe_peaks(Isa isa, int threads) {
+  const Loops loops = loops_of(isa);
+  IsaPeaks peaks{.isa = isa,
+                 .fma = arithmetic_rate(loops.fma, threads),
+                 .int8 = arithmetic_rate(loops.int8, threads),
+                 .tiles = {}};
+  if (loops.tiles == nullptr) return peaks;
+  peaks.tiles = arithmetic_rate(loops.tiles, threads);
+  if (peaks.tiles.all > peaks.int8.all) peaks.int8 = peaks.tiles;
+  return peaks;
+}
+
+int64_t memory_probe_bytes() {
+  const HostFacts facts = read_host_facts();
+  const int64_t wanted = std::max<int64_t>(4 * facts.last_level_bytes(), int64_t(256) << 20);
+  return facts.available == 0 ? wanted : std::min(wanted, facts.available / 8);
+}
+
+Rate probe_memory(Isa isa, int threads, int64_t bytes) {
+  ReadLoop* read = loops_of(isa).read;
+  ThreadPool alone(1);
+  Rate rate;
+  rate.one = rate.all = best_read(alone, read, whole_steps(bytes), 1);
+  if (threads == 1) return rate;
+  ThreadPool pool(threads);
+  rate.all = best_read(pool, read, whole_steps(bytes / threads), 1);
+  return rate;
+}
+
+Rate probe_cache(Isa isa, int threads) {
+  const HostFacts facts = read_host_facts();
+  int64_t second = 256 << 10;  // where nothing is told
+  for (const CacheFacts& cache : facts.caches)
+    if (cache.level == 2) second = cache.bytes / cache.sharers;
+  const size_t bytes = whole_steps(second / 2);
+  const int times = int(std::max<size_t>(1, (size_t(128) << 20) / bytes));
+  ReadLoop* read = loops_of(isa).read;
+  ThreadPool alone(1);
+  Rate rate;
+  rate.one = rate.all = best_read(alone, read, bytes, times);
+  if (threads == 1) return rate;
+  ThreadPool pool(threads);
+  rate.all = best_read(pool, read, bytes, times);
+  return rate;
+}
+
+// The bounds are between what was seen: siblings at 60 ns and 1.1, neighbours at 130 to 215 ns,
+// processors of different caches at 500 to 680 ns.
+std::string_view Placement::kind() const {
+  if (scaling < 1.35) return "siblings";
+  return round_trip < 300e-9 ? "near" : "far";
+}
+
+std::optional<Placement> probe_placement(Isa isa) {
+  const std::vector<int> cpus = read_host_facts().allowed;
+  if (cpus.size() < 2) return std::nullopt;
+  return Placement{.round_trip = round_trip(cpus), .scaling = scaling(cpus, loops_of(isa).fma)};
+}
+
+MachineLimits probe_machine(Isa isa, int threads) {
+  return {.threads = threads,
+          .memory = probe_memory(isa, threads, memory_probe_bytes()),
+          .cache = probe_cache(isa, threads),
+          .peaks = probe_peaks(isa, threads),
+          .placement = probe_placement(isa)};
+}
+
+}  // namespace cohort
