@@ -11,18 +11,19 @@ namespace {
 template <class V, int M>
 class UnitSums {
  public:
+  void clear() { units_ = 0; }
   // sum: M values that the caller keeps in registers, which is why every loop over them must be
   // unrolled.
   __attribute__((always_inline)) inline void push(V (&sum)[M]) {
     int level = 0;
     for (unsigned u = units_++; u & 1; u >>= 1) add(level++, sum);
-#pragma GCC unroll 16
+#pragma GCC unroll 32
     for (int m = 0; m < M; m++) level_[level][m] = sum[m];
   }
   // At least one unit was pushed.
   __attribute__((always_inline)) inline void finish(V (&sum)[M]) {
     int level = __builtin_ctz(units_ | 1u << (kLevels - 1));  // the or bounds it for the compiler
-#pragma GCC unroll 16
+#pragma GCC unroll 32
     for (int m = 0; m < M; m++) sum[m] = level_[level][m];
     for (level++; level < kLevels && units_ >> level; level++)
       if (units_ >> level & 1) add(level, sum);
@@ -30,7 +31,7 @@ class UnitSums {
 
  private:
   __attribute__((always_inline)) inline void add(int level, V (&sum)[M]) {
-#pragma GCC unroll 16
+#pragma GCC unroll 32
     for (int m = 0; m < M; m++) sum[m] = level_[level][m] + sum[m];
   }
 

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tile unit in software, in place of HardwareTiles (kernels/cpu/amx_tiles.h): TDPBF16PS as
+// Intel SDM volume 2 describes it, and its refusals. Included by a unit compiled for AVX-512, too:
+// plain structs and static functions only.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/matmul_job.h"
+
+namespace cohort {
+
+// On tile units that add otherwise: pair after pair onto the sums, and without flushing. They need
+// AVX-512, as matmul_amx and matmul_bf16_amx do, which are on software tiles of the right kind.
+MatmulPanels bf16_pair_by_pair, bf16_with_denormals;
+// What this processor's FMA gives when it flushes denormals. Needs FMA.
+float processor_flushed_fma(float a, float b, float c);
+
+namespace {
+
+[[maybe_unused]] uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
+[[maybe_unused]] float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+
+// A denormal becomes a zero of its sign.
+[[maybe_unused]] float without_denormal(float x) {
+  return (bits_of(x) & 0x7f800000u) == 0 ? float_of(bits_of(x) & 0x80000000u) : x;
+}
+
+// Whether a * b + c, not zero and near 2^-126, is below that once rounded to 24 bits with no limit
+// to its exponent. The double is rounded to odd, so that rounding it again is exact.
+[[maybe_unused]] bool is_tiny(float a, float b, float c) {
+  const double product = double(a) * double(b), addend = double(c);
+  double sum = product + addend;
+  const double part = sum - product, error = (product - (sum - part)) + (addend - part);
+  uint64_t bits = __builtin_bit_cast(uint64_t, sum);
+  if (error != 0 && (bits & 1) == 0) bits += (error > 0) == (sum > 0) ? 1 : uint64_t(-1);
+  sum = __builtin_bit_cast(double, bits);
+  return __builtin_fabsf(float(sum * 0x1p64)) < 0x1p-62f;
+}
+
+// Of normal numbers and zeros, flushed as IEEE 754 has it for detection after rounding.
+[[maybe_unused]] float flushed_fma(float a, float b, float c) {
+  const float sum = __builtin_fmaf(a, b, c);
+  if (sum == 0 || !(__builtin_fabsf(sum) < 0x1p-125f)) return sum;
+  return is_tiny(a, b, c) ? float_of(bits_of(sum) & 0x80000000u) : sum;
+}
+
+// Sums of f32 are exact where they are tiny.
+[[maybe_unused]] float flushed_add(float a, float b) { return without_denormal(a + b); }
+
+// What a tile operation does to one of its sums.
+struct SpecifiedSum {
+  static float of_input(float x) { return without_denormal(x); }
+  // left, right: `pairs` pairs; those of right are 16 pairs apart.
+  static float of(float sum, const float* left, const float* right, int pairs) {
+    float even = 0, odd = 0;
+    for (int k = 0; k < pairs; k++) {
+      even = flushed_fma(left[2 * k], right[32 * k], even);
+      odd = flushed_fma(left[2 * k + 1], right[32 * k + 1], odd);
+    }
+    return flushed_add(without_denormal(sum), flushed_add(even, odd));
+  }
+};
+
+// Not what it does.
+struct PairByPairSum {
+  static float of_input(float x) { return without_denormal(x); }
+  static float of(float sum, const float* left, const float* right, int pairs) {
+    for (int k = 0; k < pairs; k++)
+      sum = flushed_fma(left[2 * k + 1], right[32 * k + 1],
+                        flushed_fma(left[2 * k], right[32 * k], without_denormal(sum)));
+    return sum;
+  }
+};
+
+struct DenormalSum {
+  static float of_input(float x) { return x; }
+  static float of(float sum, const float* left, const float* right, int pairs) {
+    float even = 0, odd = 0;
+    for (int k = 0; k < pairs; k++) {
+      even = __builtin_fmaf(left[2 * k], right[32 * k], even);
+      odd = __builtin_fmaf(left[2 * k + 1], right[32 * k + 1], odd);
+    }
+    return sum + (even + odd);
+  }
+};
+
+template <class Sum>
+class SoftwareTiles {
+ public:
+  void configure(int rows, int pairs) {
+    check(rows >= 1 && rows <= 16 && pairs >= 1 && pairs <= 16, "a shape that no tile has");
+    for (int i = 0; i < 8; i++)
+      tiles_[i] = {i < 6 ? rows : pairs, i == 4 || i == 5 ? 4 * pairs : kTileRowBytes, {}};
+  }
+  void release() {
+    check(tiles_[0].rows != 0, "released without having been configured");
+    for (Tile& tile : tiles_) tile = {};
+  }
+  template <int kTile>
+  void zero() {
+    configured<kTile>();
+    __builtin_memset(tiles_[kTile].bytes, 0, sizeof tiles_[kTile].bytes);
+  }
+  template <int kTile>
+  void load(const void* from, int64_t stride) {
+    Tile& tile = configured<kTile>();
+    zero<kTile>();
+    for (int r = 0; r < tile.rows; r++)
+      __builtin_memcpy(tile.bytes + r * kTileRowBytes,
+                       static_cast<const std::byte*>(from) + r * stride, size_t(tile.row_bytes));
+  }
+  template <int kTile>
+  void store(void* to, int64_t stride) {
+    const Tile& tile = configured<kTile>();
+    for (int r = 0; r < tile.rows; r++)
+      __builtin_memcpy(static_cast<std::byte*>(to) + r * stride, tile.bytes + r * kTileRowBytes,
+                       size_t(tile.row_bytes));
+  }
+  template <int kSums, int kLeft, int kRight>
+  void dot() {
+    Tile& sums = configured<kSums>();
+    const Tile &left = configured<kLeft>(), &right = configured<kRight>();
+    check(kSums != kLeft && kSums != kRight && kLeft != kRight, "one tile in two roles");
+    check(sums.rows == left.rows && sums.row_bytes == right.row_bytes &&
+              left.row_bytes / 4 == right.rows,
+          "tiles that do not fit each other");
+    float a[16][32], b[16][32], c[16][16];
+    widen(left, a);
+    widen(right, b);
+    __builtin_memcpy(c, sums.bytes, sizeof c);
+    for (int m = 0; m < sums.rows; m++)
+      for (int n = 0; n < sums.row_bytes / 4; n++)
+        c[m][n] = Sum::of(c[m][n], a[m], b[0] + 2 * n, right.rows);
+    __builtin_memcpy(sums.bytes, c, sizeof c);
+  }
+
+ private:
+  struct Tile {
+    int rows, row_bytes;  // 0: not configured
+    std::byte bytes[kTileRows * kTileRowBytes];
+  };
+
+  // The processor raises an exception, and a kernel that meets one is wrong.
+  static void check(bool fine, const char* what) {
+    if (fine) return;
+    std::fprintf(stderr, "tiles: %s\n", what);
+    std::abort();
+  }
+  template <int kTile>
+  Tile& configured() {
+    static_assert(kTile >= 0 && kTile < 8);
+    check(tiles_[kTile].rows != 0, "used without having been configured");
+    return tiles_[kTile];
+  }
+  static void widen(const Tile& tile, float (&out)[16][32]) {
+    for (int r = 0; r < 16; r++)
+      for (int i = 0; i < 32; i++) {
+        uint16_t half;
+        __builtin_memcpy(&half, tile.bytes + r * kTileRowBytes + 2 * i, 2);
+        out[r][i] = Sum::of_input(float_of(uint32_t(half) << 16));
+      }
+  }
+
+  Tile tiles_[8] = {};
+};
+
+}  // namespace
+}  // namespace cohort
