@@ -51,8 +51,12 @@ Result<FfnUnits> cut_ffn(int64_t width, int64_t block) {
   return FfnUnits{int(units), width / units};
 }
 
-// Panels have 16 rows; large tables are cut more coarsely, for whole cache lines of logits.
-int64_t vocab_rows(int64_t vocab) { return vocab >= 64 * 64 ? 64 : 16; }
+// Panels have 16 rows. Large tables are cut where blocks of tokens begin, over which sampling adds
+// weights up, so that no block lies on two ranks.
+int64_t vocab_rows(int64_t vocab) {
+  constexpr int64_t kPanel = 16, kTokenBlock = 256;
+  return vocab >= 16 * kTokenBlock ? kTokenBlock : kPanel;
+}
 
 Status check_tp(const ModelUnits& units, const Layout& layout) {
   int most = std::min(units.attention, units.vocab);

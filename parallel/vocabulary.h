@@ -39,7 +39,7 @@ class VocabularyEmbedding {
   TreePlan plan_;  // one unit per rank
 };
 
-// Moves 4 * vocab / ranks bytes per row from each rank to each other.
+// forward moves 4 * vocab / ranks bytes per row from each rank to each other.
 class VocabularyHead {
  public:
   // Borrows the table and the group. rows: of every rank of the group.
@@ -47,6 +47,10 @@ class VocabularyHead {
                  Group& group);
 
   int64_t vocab() const { return rows_.back().end; }
+  const std::vector<Slice>& parts() const { return rows_; }  // of every rank
+  Group& group() const { return *group_; }
+  // This rank's columns of the logits, f32 [n, its rows of the table], until the next call.
+  Tensor part(Stream& stream, LinearScratch& scratch, Tensor x) const;
   // logits f32 [n, vocab] on every rank, x A [n, hidden], n <= max_rows.
   Task forward(Stream& stream, LinearScratch& scratch, Tensor logits, Tensor x);
 

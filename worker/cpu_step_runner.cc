@@ -126,7 +126,8 @@ std::unique_ptr<StageOutput> CpuStepRunner::make_output(const StageParts& parts,
     return std::make_unique<SendCompressed>(pp_, max_rows, stage_.hidden());
   if (!stage_.last()) return std::make_unique<SendOutput>(pp_);
   const int64_t rows = std::min<int64_t>(SampleOutput::kRows, max_rows);
-  return std::make_unique<SampleOutput>(stage_.make_head(parts, rows), stage_.samples(), slots_);
+  return std::make_unique<SampleOutput>(stage_.make_head(parts, rows), stage_.samples(),
+                                        stage_.first(), slots_);
 }
 
 Status CpuStepRunner::launch(const StepPlan& plan) {

@@ -67,27 +67,33 @@ Task SendCompressed::finish(std::span<const LaneEntry>, Step& step, Tensor x) {
   co_await pp_.send(message_.data(), bytes, pp_.rank() + 1);
 }
 
-SampleOutput::SampleOutput(Head head, bool samples, const SlotTable& slots)
-    : head_(std::move(head)),
-      samples_(samples),
-      slots_(slots),
-      logits_(size_t(kRows * head_.vocab()) * sizeof(float)) {}
+SampleOutput::SampleOutput(Head head, bool samples, bool tokens_known, const SlotTable& slots)
+    : head_(std::move(head)), samples_(samples), tokens_known_(tokens_known), slots_(slots) {
+  if (head_.parts().size() > 1)
+    sampler_ = std::make_unique<PartedSampler>(head_.parts(), kRows, head_.group(), samples);
+}
 
 Task SampleOutput::finish(std::span<const LaneEntry> entries, Step& step, Tensor x) {
   find_rows(entries);
   for (size_t first = 0; first < rows_.size(); first += kRows) {
     const size_t n = std::min(rows_.size() - first, size_t(kRows));
-    const Tensor logits(logits_.data(), DType::f32, {int64_t(n), head_.vocab()});
     step.where.set(Operation::head);
     const Tensor rows(rows_.data() + first, DType::i32, {int64_t(n)});
-    co_await head_.forward(step, logits, x, rows);
-    if (samples_) draw(step, logits, first);
+    const Tensor logits = head_.part(step, x, rows);
+    const auto out = std::span(sampled_).subspan(first, n);
+    step.where.set(Operation::sample);
+    if (sampler_ == nullptr)
+      ops::sample(step.stream, out, logits, std::span(sample_rows_).subspan(first, n));
+    else
+      co_await sampler_->sample(step.stream, logits, std::span(parted_rows_).subspan(first, n),
+                                out);
   }
 }
 
 void SampleOutput::find_rows(std::span<const LaneEntry> entries) {
   rows_.clear();
   sample_rows_.clear();
+  parted_rows_.clear();
   int64_t end = 0;
   for (const LaneEntry& e : entries) {
     end += e.length;
@@ -98,19 +104,15 @@ void SampleOutput::find_rows(std::span<const LaneEntry> entries) {
     const size_t prompt = size_t(slot.prompt_tokens);
     sample_rows_.push_back({&slot.sampling, tokens.first(prompt), tokens.subspan(prompt)});
     const int64_t known = int64_t(tokens.size());
+    parted_rows_.push_back({.row = sample_rows_.back(),
+                            .outputs = uint64_t(e.start + e.length - slot.prompt_tokens),
+                            .tokens_known = tokens_known_});
     if (samples_ && known != e.start + e.length)
       throw Failure(
           internal_error(concat("the plan samples slot ", e.entry->slot, " after position ",
                                 e.start + e.length - 1, ", but ", known, " tokens are known")));
   }
   sampled_.assign(rows_.size(), SampledToken{});
-}
-
-void SampleOutput::draw(Step& step, Tensor logits, size_t first) {
-  step.where.set(Operation::sample);
-  const size_t n = size_t(logits.dim(0));
-  ops::sample(step.stream, std::span(sampled_).subspan(first, n), logits,
-              std::span(sample_rows_).subspan(first, n));
 }
 
 void report(std::span<const LaneOutcome> lanes, std::vector<SlotResult>& slots) {

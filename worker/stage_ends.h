@@ -9,11 +9,13 @@
 // for each lane.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/task.h"
 #include "parallel/group.h"
+#include "parallel/parted_sampler.h"
 #include "parallel/vocabulary.h"
 #include "worker/layers/head.h"
 #include "worker/slot_table.h"
@@ -98,27 +100,30 @@ class SendCompressed : public StageOutput {
   Buffer message_;
 };
 
-// All ranks of the stage compute logits; `samples` is true on the one that draws.
+// All ranks of the stage compute logits of some tokens each, and find the next tokens together;
+// `samples` is true on the one whose tokens count.
 class SampleOutput : public StageOutput {
  public:
   // Logits exist for so many rows at a time, which bounds their memory.
   static constexpr int64_t kRows = 32;
 
-  SampleOutput(Head head, bool samples, const SlotTable& slots);
+  // tokens_known: every rank of the stage has all tokens in its slots, not only the one that
+  // samples.
+  SampleOutput(Head head, bool samples, bool tokens_known, const SlotTable& slots);
   Task finish(std::span<const LaneEntry> entries, Step& step, Tensor x) override;
   std::span<const SampledToken> sampled() const override { return sampled_; }
 
  private:
   void find_rows(std::span<const LaneEntry> entries);
-  void draw(Step& step, Tensor logits, size_t first);
 
   Head head_;
-  const bool samples_;
+  const bool samples_, tokens_known_;
   const SlotTable& slots_;
-  Buffer logits_;                       // f32 [kRows, vocab]
-  std::vector<int32_t> rows_;           // of the step's tensors, one per sampling entry
-  std::vector<SampleRow> sample_rows_;  // likewise
-  std::vector<SampledToken> sampled_;   // likewise
+  std::unique_ptr<PartedSampler> sampler_;  // null: this rank has all logits
+  std::vector<int32_t> rows_;               // of the step's tensors, one per sampling entry
+  std::vector<PartedRow> parted_rows_;      // likewise
+  std::vector<SampleRow> sample_rows_;      // likewise
+  std::vector<SampledToken> sampled_;       // likewise
 };
 
 // What a lane made of its entries.

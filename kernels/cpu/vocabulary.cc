@@ -11,7 +11,7 @@
 namespace cohort::cpu {
 namespace {
 
-constexpr int kBlock = 256, kLanes = 16;
+constexpr int kBlock = int(kTokenBlock), kLanes = 16;
 
 struct BlockSummary {
   float largest;
@@ -38,8 +38,6 @@ float block_sum(const float* x, int64_t n) {
   return strided_sum(n, [x](int64_t i) { return x[i]; });
 }
 
-int64_t blocks_of(size_t vocab) { return int64_t(vocab + kBlock - 1) / kBlock; }
-
 }  // namespace
 
 Largest find_largest(std::span<const float> logits) {
@@ -64,18 +62,31 @@ Largest find_largest(std::span<const float> logits) {
   return best;
 }
 
-size_t WeightTree::nodes(size_t vocab) {
+void sum_blocks(std::span<const float> weights, double* sums) {
+  const auto n = int64_t(weights.size());
+  for (int64_t at = 0; at < n; at += kBlock)
+    *sums++ = block_sum(weights.data() + at, std::min<int64_t>(kBlock, n - at));
+}
+
+int64_t find_in_block(std::span<const float> weights, double target) {
+  int64_t last = 0;
+  for (size_t i = 0; i < weights.size(); i++) {
+    if (weights[i] <= 0) continue;
+    last = int64_t(i);
+    if (target < weights[i]) break;
+    target -= weights[i];
+  }
+  return last;
+}
+
+size_t BlockTree::nodes(int64_t blocks) {
   size_t total = 0;
-  for (int64_t n = blocks_of(vocab); n > 0; n = n > 1 ? (n + 1) / 2 : 0) total += size_t(n);
+  for (int64_t n = blocks; n > 0; n = n > 1 ? (n + 1) / 2 : 0) total += size_t(n);
   return total;
 }
 
-WeightTree::WeightTree(std::span<const float> weights, double* memory)
-    : weights_(weights), memory_(memory), blocks_(blocks_of(weights.size())) {
-  const auto n = int64_t(weights.size());
-  for (int64_t b = 0; b < blocks_; b++)
-    memory[b] = block_sum(weights.data() + b * kBlock, std::min<int64_t>(kBlock, n - b * kBlock));
-  for (int64_t count = blocks_; count > 1; count = (count + 1) / 2) {
+BlockTree::BlockTree(double* memory, int64_t blocks) : memory_(memory), blocks_(blocks) {
+  for (int64_t count = blocks; count > 1; count = (count + 1) / 2) {
     double* up = memory + count;
     for (int64_t i = 0; i < count; i += 2)
       up[i / 2] = i + 1 < count ? memory[i] + memory[i + 1] : memory[i];
@@ -83,16 +94,14 @@ WeightTree::WeightTree(std::span<const float> weights, double* memory)
   }
 }
 
-double WeightTree::total() const { return memory_[nodes(weights_.size()) - 1]; }
-
-int32_t WeightTree::find(double target) const {
+BlockTree::Place BlockTree::find(double target) const {
   int64_t counts[64];
   int levels = 0;
   for (int64_t n = blocks_;; n = (n + 1) / 2) {
     counts[levels++] = n;
     if (n == 1) break;
   }
-  const double* level = memory_ + nodes(weights_.size()) - 1;
+  const double* level = memory_ + nodes(blocks_) - 1;
   int64_t node = 0;
   for (int l = levels - 2; l >= 0; l--) {
     level -= counts[l];
@@ -100,17 +109,27 @@ int32_t WeightTree::find(double target) const {
     const bool right = node + 1 < counts[l] && target >= level[node] && level[node + 1] > 0;
     if (right) target -= level[node++];
   }
-  const int64_t begin = node * kBlock;
-  const int64_t end = std::min<int64_t>(begin + kBlock, int64_t(weights_.size()));
-  // Rounding may leave the target at the block's end: then its last possible token.
-  int64_t last = begin;
-  for (int64_t i = begin; i < end; i++) {
-    if (weights_[size_t(i)] <= 0) continue;
-    last = i;
-    if (target < weights_[size_t(i)]) break;
-    target -= weights_[size_t(i)];
-  }
-  return int32_t(last);
+  return {node, target};
+}
+
+namespace {
+
+double* with_block_sums(std::span<const float> weights, double* memory) {
+  sum_blocks(weights, memory);
+  return memory;
+}
+
+}  // namespace
+
+WeightTree::WeightTree(std::span<const float> weights, double* memory)
+    : weights_(weights),
+      tree_(with_block_sums(weights, memory), token_blocks(int64_t(weights.size()))) {}
+
+int32_t WeightTree::find(double target) const {
+  const BlockTree::Place place = tree_.find(target);
+  const auto begin = size_t(place.block * kBlock);
+  const size_t n = std::min<size_t>(kBlock, weights_.size() - begin);
+  return int32_t(int64_t(begin) + find_in_block(weights_.subspan(begin, n), place.target));
 }
 
 uint64_t order_key(float logit, int32_t token) {

@@ -16,21 +16,49 @@ struct Largest {
 };
 Largest find_largest(std::span<const float> logits);
 
-// Sums of weights over blocks of 256 tokens, added pairwise, level by level, an odd one out moving
-// up unchanged. Nodes live in memory of the caller.
+// Weights are added up in blocks of so many tokens.
+inline constexpr int64_t kTokenBlock = 256;
+inline int64_t token_blocks(int64_t tokens) { return (tokens + kTokenBlock - 1) / kTokenBlock; }
+// sums[b]: of block b of the weights.
+void sum_blocks(std::span<const float> weights, double* sums);
+// The index at which the running sum over a block's weights passes `target`; where rounding leaves
+// the target at the block's end, its last weight that is not zero.
+int64_t find_in_block(std::span<const float> weights, double target);
+
+// Sums of blocks, added pairwise, level by level, an odd one out moving up unchanged. Nodes live in
+// memory of the caller.
+class BlockTree {
+ public:
+  static size_t nodes(int64_t blocks);  // doubles that it needs
+  // The first `blocks` of `memory` are the blocks' sums.
+  BlockTree(double* memory, int64_t blocks);
+
+  double total() const { return memory_[nodes(blocks_) - 1]; }
+  // The block in which the running sum passes `target` < total(), and the target within it.
+  struct Place {
+    int64_t block;
+    double target;
+  };
+  Place find(double target) const;
+
+ private:
+  double* memory_;
+  int64_t blocks_;
+};
+
+// The same over the weights of all tokens.
 class WeightTree {
  public:
-  static size_t nodes(size_t vocab);  // doubles that it needs
+  static size_t nodes(size_t vocab) { return BlockTree::nodes(token_blocks(int64_t(vocab))); }
   WeightTree(std::span<const float> weights, double* memory);
 
-  double total() const;
+  double total() const { return tree_.total(); }
   // The token at which the running sum, in order of tokens, passes `target` < total().
   int32_t find(double target) const;
 
  private:
   std::span<const float> weights_;
-  double* memory_;
-  int64_t blocks_;
+  BlockTree tree_;
 };
 
 // Tokens ordered by logit, highest first, equal ones by number: keys compare ascending.

@@ -3,11 +3,19 @@
 
 namespace cohort {
 
-Task Head::forward(Step& step, Tensor logits, Tensor x, Tensor rows) {
+Tensor Head::normed(Step& step, Tensor x, Tensor rows) const {
   const Tensor gathered = gathered_.rows(rows.dim(0)), h = step.work.h.rows(rows.dim(0));
   ops::gather_rows(step.stream, gathered, x, rows);
   ops::rms_norm(step.stream, h, gathered, norm_, eps_);
-  co_await table_.forward(step.stream, step.work.linear, logits, h);
+  return h;
+}
+
+Task Head::forward(Step& step, Tensor logits, Tensor x, Tensor rows) {
+  co_await table_.forward(step.stream, step.work.linear, logits, normed(step, x, rows));
+}
+
+Tensor Head::part(Step& step, Tensor x, Tensor rows) const {
+  return table_.part(step.stream, step.work.linear, normed(step, x, rows));
 }
 
 }  // namespace cohort

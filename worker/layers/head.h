@@ -19,10 +19,16 @@ class Head {
         table_(device, table, std::move(vocab_rows), max_rows, tp) {}
 
   int64_t vocab() const { return table_.vocab(); }
+  const std::vector<Slice>& parts() const { return table_.parts(); }  // tokens of every rank
+  Group& group() const { return table_.group(); }
   // logits f32 [n, vocab] of rows (i32 [n]) of x f32 [tokens, hidden], on every rank of the stage.
   Task forward(Step& step, Tensor logits, Tensor x, Tensor rows);
+  // This rank's part of them, f32 [n, its tokens], until the next call.
+  Tensor part(Step& step, Tensor x, Tensor rows) const;
 
  private:
+  Tensor normed(Step& step, Tensor x, Tensor rows) const;
+
   const Tensor norm_;
   const float eps_;
   RowBuffer gathered_;  // f32 [n, hidden]
