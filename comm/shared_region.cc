@@ -60,8 +60,8 @@ int64_t SharedRegion::bytes_for(int ranks) {
 SharedRegion::SharedRegion(std::byte* memory, int ranks)
     : memory_(memory), ranks_(ranks), chunk_bytes_(chunk_bytes_for(ranks)) {}
 
-RankLine& SharedRegion::line(int rank) const {
-  return reinterpret_cast<RankLine*>(memory_ + kPage)[rank];
+RoundLine& SharedRegion::line(int rank, uint32_t round) const {
+  return reinterpret_cast<RankLine*>(memory_ + kPage)[rank].rounds[round & 1];
 }
 
 RankState& SharedRegion::state(int rank) const {

@@ -34,10 +34,13 @@ struct Signal {
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
-// What a peer needs in a round, in one cache line.
-struct alignas(128) RankLine {
+// What a peer needs of a round, in one cache line.
+struct alignas(64) RoundLine {
   Signal ready;
-  RoundTag tag[2];  // by parity of the round
+  RoundTag tag;
+};
+struct alignas(128) RankLine {
+  RoundLine rounds[2];  // by parity of the round
 };
 
 enum class Presence : uint32_t { joining = 0, present, left, failed };
@@ -57,7 +60,7 @@ struct alignas(128) Ring {
 struct alignas(64) ChunkHeader {
   MessageHeader header;
 };
-static_assert(sizeof(RankLine) == 128 && sizeof(ChunkHeader) == 64);
+static_assert(sizeof(RoundLine) == 64 && sizeof(RankLine) == 128 && sizeof(ChunkHeader) == 64);
 
 struct RegionHeader {
   uint64_t cookie;
@@ -75,7 +78,7 @@ class SharedRegion {
   SharedRegion(std::byte* memory, int ranks);
 
   RegionHeader& header() const { return *reinterpret_cast<RegionHeader*>(memory_); }
-  RankLine& line(int rank) const;
+  RoundLine& line(int rank, uint32_t round) const;
   RankState& state(int rank) const;
   std::byte* slot(int rank, uint32_t parity) const;
   Ring& ring(int from, int to) const;

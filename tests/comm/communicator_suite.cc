@@ -147,6 +147,33 @@ void all_reduce_has_the_bits_of_the_tree(World& world) {
   check_reduce(*comm, ReductionCase::random(random, world.size(), 1 << 20));
 }
 
+// Memory of the group's own is read where it is, if there is much of it: it may be written again at
+// once, and the next sum be of other pieces.
+void sums_of_allocated_memory(World& world) {
+  auto comm = whole_group(world);
+  const auto device = make_cpu_device();
+  const Buffer pieces = comm->allocate(*device, size_t(26 << 20) + size_t(comm->rank()) * 4096);
+  const Buffer out = comm->allocate(*device, 4 << 20);
+  for (size_t at = 0; at < out.size(); at += 4096) ASSERT_EQ(out.data()[at], std::byte{0});
+  std::mt19937 random(31);
+  for (int trial = 0; trial < 24; trial++) {
+    const int64_t counts[] = {16, 4608, 16384, 20000, 33333, 150000};
+    const ReductionCase test = ReductionCase::random(random, world.size(), counts[trial % 6]);
+    const TreePlan plan(test.units, test.owned);
+    const std::vector<float> mine = test.pieces(plan, comm->rank());
+    float* const at = pieces.as<float>() + (trial % 2) * 16;
+    std::copy(mine.begin(), mine.end(), at);
+    const Status status = comm->all_reduce(plan, at, out.as<float>(), test.count);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    const std::vector<float> sum(out.as<float>(), out.as<float>() + test.count);
+    std::fill_n(at, mine.size(), -1.0f);
+    std::fill_n(out.as<float>(), test.count, -1.0f);
+    const std::vector<float> expected = test.sum();
+    EXPECT_EQ(std::memcmp(sum.data(), expected.data(), sum.size() * sizeof(float)), 0)
+        << test.units << " units, " << test.count << " elements";
+  }
+}
+
 void all_to_all_of_uneven_sizes(World& world) {
   auto comm = whole_group(world);
   std::mt19937 random(23);
@@ -325,6 +352,7 @@ void a_rank_that_gives_up_says_why(World& world) {
 constexpr CommunicatorCheck kChecks[] = {
     {"EveryVerbOfManySizes", every_verb_of_many_sizes},
     {"AllReduceHasTheBitsOfTheTree", all_reduce_has_the_bits_of_the_tree},
+    {"SumsOfAllocatedMemory", sums_of_allocated_memory},
     {"AllToAllOfUnevenSizes", all_to_all_of_uneven_sizes},
     {"AThousandCollectivesInRandomOrder", a_thousand_collectives_in_random_order},
     {"MessagesOfAPairKeepTheirOrder", messages_of_a_pair_keep_their_order},
