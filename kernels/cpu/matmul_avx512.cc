@@ -1,8 +1,251 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/matmul_job.h"
+// Quantised weights times int8 activations: one vector of 32-bit lanes is a panel. The eight weight
+// vectors of a block stay in registers while the rows of x pass by as broadcast memory operands.
+// Plain weights, and everything in ActivationMode::f32, are in matmul_plain_avx512.cc.
+#include "kernels/cpu/matmul_avx512.h"
+
+#include "kernels/cpu/unit_sums.h"
+#include "kernels/packed.h"
 
 namespace cohort {
+namespace {
 
-void matmul_avx512(const MatmulJob& job, int64_t p0, int64_t p1) { matmul_avx2(job, p0, p1); }
+#define COHORT_INLINE __attribute__((always_inline)) inline
+
+// How far ahead of the block in use the packed stream is asked for. Panels are back to back, so it
+// runs into the next one.
+constexpr int64_t kFetchAhead = 4096;
+// For one row, panels of this size are read two at a time: memory gives more to two streams than
+// to one. Short panels are one stream anyway.
+constexpr int64_t kLongPanel = 32 << 10;
+// Rows whose sums run side by side: one chain of eight products after another would fill the
+// scheduler.
+constexpr int kSide = 4;
+
+// The multiplier of weights is unsigned: what is added to them to make them so, and taken off again
+// by sums that start at -bias * (sum of x).
+template <QuantForm F>
+constexpr int kBias = F.nibbles   ? F.offset
+                      : F.minimum ? 0
+                                  : 128;
+
+template <QuantForm F>
+COHORT_INLINE void unpack(const std::byte* q, __m512i (&w)[8]) {
+  if constexpr (F.nibbles) {
+    const __m512i nibble = _mm512_set1_epi8(15);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+      const __m512i v = _mm512_load_si512(q + 64 * j);
+      w[j] = _mm512_and_si512(v, nibble);
+      w[j + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), nibble);
+    }
+  } else {
+    const __m512i bias = _mm512_set1_epi8(int8_t(0x80));  // w + 128, as bytes
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++) {
+      w[g] = _mm512_load_si512(q + 64 * g);
+      if constexpr (kBias<F> != 0) w[g] = _mm512_xor_si512(w[g], bias);
+    }
+  }
+}
+
+// Scales or minima of 16 lanes.
+template <QuantForm F>
+COHORT_INLINE __m512 lanes(const std::byte* p, int64_t i) {
+  if constexpr (F.wide) return _mm512_load_ps(reinterpret_cast<const float*>(p) + i);
+  return _mm512_cvtph_ps(_mm256_load_si256(
+      reinterpret_cast<const __m256i*>(reinterpret_cast<const uint16_t*>(p) + i)));
+}
+
+// Where the sums of M rows of a block start. Two numbers a row where each half of the block has a
+// scale of its own, else one.
+template <QuantForm F, int M>
+struct Starts {
+  static constexpr int kStride = F.halves ? 8 : 1;  // from row to row
+  alignas(64) int32_t at[M * kStride < 16 ? 16 : M * kStride + 8];
+
+  // x: integers [M][32]; sum: of each row.
+  COHORT_INLINE void compute(const int8_t* x, const int32_t* sum) {
+    if constexpr (F.halves) {
+#pragma GCC unroll 8
+      for (int m = 0; m + 1 < M; m += 2) pair(x + 32 * m, at + 8 * m, __mmask16(0xffff));
+      if constexpr (M % 2 != 0) pair(x + 32 * (M - 1), at + 8 * (M - 1), __mmask16(0xff));
+    } else if constexpr (kBias<F> != 0) {
+      const __m512i sums = _mm512_maskz_loadu_epi32(__mmask16((1u << M) - 1), sum);
+      constexpr int kShift = kBias<F> == 8 ? 3 : 7;
+      static_assert(1 << kShift == kBias<F>);
+      _mm512_store_si512(at,
+                         _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(sums, kShift)));
+    }
+    // Read back by broadcasts from memory, not by shuffles.
+    asm("" : "+m"(at));
+  }
+  COHORT_INLINE __m512i row(int m, int half) const {
+    if constexpr (kBias<F> == 0) return _mm512_setzero_si512();
+    return _mm512_set1_epi32(at[m * kStride + 4 * half]);
+  }
+
+ private:
+  // Two rows: a quarter of a vector is half a row of a block. -bias times its sum, four times.
+  static COHORT_INLINE void pair(const int8_t* x, int32_t* to, __mmask16 present) {
+    __m512i s = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(int8_t(kBias<F>)),
+                                    _mm512_maskz_loadu_epi32(present, x));
+    s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, _MM_PERM_BADC));
+    s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, _MM_PERM_CDAB));
+    _mm512_mask_storeu_epi32(to, present, _mm512_sub_epi32(_mm512_setzero_si512(), s));
+  }
+};
+
+// Products of columns [4 G0, 4 G1) of a block, added to dot.
+template <int N, int G0, int G1>
+COHORT_INLINE void dots(const __m512i (&w)[8], const int8_t* x, __m512i (&dot)[kSide]) {
+#pragma GCC unroll 8
+  for (int g = G0; g < G1; g++)
+#pragma GCC unroll 4
+    for (int m = 0; m < N; m++) {
+      int32_t four;
+      __builtin_memcpy(&four, x + m * kQuantBlock + 4 * g, 4);
+      dot[m] = _mm512_dpbusd_epi32(dot[m], w[g], _mm512_set1_epi32(four));
+    }
+}
+
+// acc = fma(d_w d_x, dot, acc).
+COHORT_INLINE __m512 accumulate(__m512 scale, float d, __m512i dot, __m512 acc) {
+  return _mm512_fmadd_ps(_mm512_mul_ps(scale, _mm512_set1_ps(d)), _mm512_cvtepi32_ps(dot), acc);
+}
+
+// A block of a panel: weights and what belongs to all rows.
+template <QuantForm F>
+struct Block {
+  __m512i w[8];
+  __m512 scale[2], minimum;
+
+  COHORT_INLINE Block(const PanelShape& shape, const std::byte* panel, int64_t b) {
+    unpack<F>(panel + shape.quants_at + b * shape.quant_bytes, w);
+    constexpr int kScales = F.halves ? 2 : 1;
+#pragma GCC unroll 2
+    for (int i = 0; i < kScales; i++) scale[i] = lanes<F>(panel, (b * kScales + i) * kPanelRows);
+    if constexpr (F.minimum) minimum = lanes<F>(panel + shape.minima_at, b * kPanelRows);
+  }
+
+  // N <= kSide rows, of which the first is row m of the M rows at x, d, s and acc.
+  template <int N, int M>
+  COHORT_INLINE void rows(int m, const Starts<F, M>& starts, const int8_t* x, const float* d,
+                          const float* s, __m512 (&acc)[M]) const {
+    __m512i dot[kSide];
+    x += m * kQuantBlock;
+#pragma GCC unroll 4
+    for (int i = 0; i < N; i++) dot[i] = starts.row(m + i, 0);
+    dots<N, 0, 4>(w, x, dot);
+    if constexpr (F.halves) {
+#pragma GCC unroll 4
+      for (int i = 0; i < N; i++) {
+        acc[m + i] = accumulate(scale[0], d[m + i], dot[i], acc[m + i]);
+        dot[i] = starts.row(m + i, 1);
+      }
+    }
+    dots<N, 4, 8>(w, x, dot);
+#pragma GCC unroll 4
+    for (int i = 0; i < N; i++) {
+      acc[m + i] = accumulate(scale[F.halves], d[m + i], dot[i], acc[m + i]);
+      if constexpr (F.minimum)
+        acc[m + i] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(s[m + i]), acc[m + i]);
+    }
+  }
+};
+
+// Block b of a panel with M rows of x, from `row` of its tile on.
+template <QuantForm F, int M>
+COHORT_INLINE void one_block(const PanelShape& shape, const std::byte* panel, int64_t b,
+                             const RowTile& x, int64_t row, __m512 (&acc)[M]) {
+  const Block<F> block(shape, panel, b);
+  const int8_t* q = x.q + b * x.block_bytes + row * kQuantBlock;
+  const int64_t slot = b * kRowTile + row;
+  Starts<F, M> starts;
+  starts.compute(q, x.sum + slot);
+#pragma GCC unroll 4
+  for (int m = 0; m + kSide <= M; m += kSide)
+    block.template rows<kSide, M>(m, starts, q, x.d + slot, x.s + slot, acc);
+  if constexpr (M % kSide != 0)
+    block.template rows<M % kSide, M>(M / kSide * kSide, starts, q, x.d + slot, x.s + slot, acc);
+}
+
+// Rows [r, r + M) of x, of one tile, by P panels side by side from p on. fetch: whether the panels
+// come from memory.
+template <QuantForm F, int M, int P>
+void rows(const MatmulJob& job, int64_t p, int64_t r, bool fetch) {
+  const RowTile x = row_tile(job.q, r / kRowTile);
+  const PanelShape shape = panel_shape(F, job.columns);
+  constexpr int64_t kStep = panel_shape(F, 2048).bytes / (2048 / kQuantBlock);
+  const std::byte* panel = job.packed + p * job.panel_bytes;
+  UnitSums<__m512, M> sums[P];
+  __m512 acc[P][M];
+  for (int64_t b = job.begin / kQuantBlock, last = job.end / kQuantBlock; b < last;) {
+#pragma GCC unroll 2
+    for (auto& a : acc)
+#pragma GCC unroll 16
+      for (auto& v : a) v = _mm512_setzero_ps();
+    for (const int64_t end = b + job.unit_columns / kQuantBlock; b < end; b++)
+#pragma GCC unroll 2
+      for (int i = 0; i < P; i++) {
+        const std::byte* at = panel + i * job.panel_bytes;
+        if (fetch)
+          for (int64_t k = 0; k < kStep; k += 64)
+            _mm_prefetch(reinterpret_cast<const char*>(at) + kFetchAhead + b * kStep + k,
+                         _MM_HINT_T0);
+        one_block<F, M>(shape, at, b, x, r % kRowTile, acc[i]);
+      }
+#pragma GCC unroll 2
+    for (int i = 0; i < P; i++) sums[i].push(acc[i]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < P; i++) {
+    sums[i].finish(acc[i]);
+    float* y = job.y + r * job.stride + (p + i) * kPanelRows;
+#pragma GCC unroll 16
+    for (int m = 0; m < M; m++)
+      _mm512_mask_storeu_ps(y + m * job.stride, lanes_of(job, p + i), acc[i][m]);
+  }
+}
+
+template <QuantForm F>
+void panels(const MatmulJob& job, int64_t p0, int64_t p1) {
+  static constexpr decltype(&rows<F, 1, 1>) kUpToEight[] = {
+      rows<F, 1, 1>, rows<F, 2, 1>, rows<F, 3, 1>, rows<F, 4, 1>,
+      rows<F, 5, 1>, rows<F, 6, 1>, rows<F, 7, 1>, rows<F, 8, 1>};
+  int64_t p = p0;
+  if (job.rows == 1 && job.panel_bytes >= kLongPanel)
+    for (; p + 2 <= p1; p += 2) rows<F, 1, 2>(job, p, 0, true);
+  for (; p < p1; p++)
+    for (int64_t r = 0, n; r < job.rows; r += n) {
+      n = job.rows - r < 8 ? job.rows - r : 8;
+      if (job.rows - r >= kRowTile && r % kRowTile == 0)
+        rows<F, kRowTile, 1>(job, p, r, r == 0), n = kRowTile;
+      else
+        kUpToEight[n - 1](job, p, r, r == 0);
+    }
+}
+
+}  // namespace
+
+void matmul_avx512(const MatmulJob& job, int64_t p0, int64_t p1) {
+  if (!job.quantized || !job.int8) return matmul_plain_avx512(job, p0, p1);
+  switch (job.type) {
+    case DType::q4_0:
+      return panels<quant_form(DType::q4_0)>(job, p0, p1);
+    case DType::q4_1:
+      return panels<quant_form(DType::q4_1)>(job, p0, p1);
+    case DType::q5_1:
+      return panels<quant_form(DType::q5_1)>(job, p0, p1);
+    case DType::q4_k:
+      return panels<quant_form(DType::q4_k)>(job, p0, p1);
+    case DType::q5_k:
+      return panels<quant_form(DType::q5_k)>(job, p0, p1);
+    case DType::q6_k:
+      return panels<quant_form(DType::q6_k)>(job, p0, p1);
+    default:  // q5_0 looks like q8_0 here
+      return panels<quant_form(DType::q8_0)>(job, p0, p1);
+  }
+}
 
 }  // namespace cohort

@@ -143,6 +143,22 @@ TEST(GroupedMatmul, PlainWeightsTakeAnyWidth) {
   }
 }
 
+// Panels that are long enough to be read two at a time meet single rows in the midst of tiles.
+TEST(GroupedMatmul, SingleRowsMeetLongPanels) {
+  std::mt19937 random(8);
+  const int64_t columns = 2048;
+  for (DType type : {DType::q8_0, DType::q6_k, DType::bf16}) {
+    const Group group = random_group(int(kOffsets.size()) - 1, {type}, {77}, columns, random);
+    const auto x = reference::random_floats(kRows * columns, random);
+    const auto expected = alone(x, group, ActivationMode::int8);
+    for (Isa isa : isas()) {
+      Stream stream(2, isa);
+      EXPECT_TRUE(same_bits(run(stream, x, group, kOffsets, ActivationMode::int8), expected))
+          << name(type) << " " << name(isa);
+    }
+  }
+}
+
 TEST(GroupedMatmul, NanStaysInItsRow) {
   std::mt19937 random(5);
   const Group group = random_group(2, {DType::q4_k}, {20}, 256, random);

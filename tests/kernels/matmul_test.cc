@@ -74,7 +74,7 @@ TEST_P(MatmulOfType, E11_SameBitsForAnyRowsThreadsAndIsa) {
   std::mt19937 random(3);
   for (ActivationMode mode : {ActivationMode::f32, ActivationMode::int8})
     for (int64_t unit : {0, 256}) {
-      const int64_t rows = 39, columns = 1280, n = 53;
+      const int64_t rows = 130, columns = 768, n = 53;
       const Weights a = reference::random_weights(type(), n, columns, random);
       const Weights b = reference::random_weights(DType::q8_0, 16, columns, random);
       const std::vector<float> x = reference::random_floats(rows * columns, random);
@@ -86,12 +86,32 @@ TEST_P(MatmulOfType, E11_SameBitsForAnyRowsThreadsAndIsa) {
         ASSERT_TRUE(same_bits(run(stream, x, rows, w, mode), expected)) << threads;
       }
       Stream stream(1, isa());
-      for (int64_t count : {1, 2, 3, 4, 7, 16, 17})
+      for (int64_t count : {1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 17, 33, 96})
         ASSERT_TRUE(same_bits(
             run(stream, std::vector<float>(x.begin(), x.begin() + count * columns), count, w, mode),
             std::vector<float>(expected.begin(), expected.begin() + count * w.rows())))
             << count;
     }
+}
+
+// Panels long enough for more than one to be read at a time, in odd and even numbers.
+TEST_P(MatmulOfType, E11_SameBitsForLongPanels) {
+  std::mt19937 random(9);
+  const int64_t columns = 4096, n = 77;
+  const Weights a = reference::random_weights(type(), n, columns, random);
+  const std::vector<float> x = reference::random_floats(2 * columns, random);
+  Stream plain(1, Isa::portable);
+  for (int64_t unit : {0, 512}) {
+    const Matrix w = reference::pack(plain, unit, {&a});
+    for (int64_t rows : {1, 2}) {
+      const std::vector<float> some(x.begin(), x.begin() + rows * columns);
+      const auto expected = run(plain, some, rows, w, ActivationMode::int8);
+      for (int threads : {1, 2}) {
+        Stream stream(threads, isa());
+        ASSERT_TRUE(same_bits(run(stream, some, rows, w, ActivationMode::int8), expected));
+      }
+    }
+  }
 }
 
 // E11: the ranks' pieces, added in tree order, are the whole product for every uneven split.
@@ -141,19 +161,19 @@ TEST_P(MatmulOfType, E11_PiecesAddUpToTheWholeForUnevenSplits) {
 TEST_P(MatmulOfType, NanAndInfinityStayInTheirRow) {
   std::mt19937 random(5);
   Stream stream(2, isa());
-  const int64_t rows = 6, columns = 512;
-  const Weights w = reference::random_weights(type(), 20, columns, random);
+  const int64_t rows = 21, columns = 512, n = 20;
+  const Weights w = reference::random_weights(type(), n, columns, random);
   const Matrix matrix = reference::pack(stream, 0, {&w});
   for (ActivationMode mode : {ActivationMode::f32, ActivationMode::int8})
     for (float poison :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       std::vector<float> x = reference::random_floats(rows * columns, random);
       const auto clean = run(stream, x, rows, matrix, mode);
-      x[size_t(2 * columns + 77)] = poison;
+      for (int64_t r : {2, 15, 19}) x[size_t(r * columns + 77)] = poison;
       const auto y = run(stream, x, rows, matrix, mode);
       for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = r * 20; i < (r + 1) * 20; i++) {
-          if (r == 2)
+        for (int64_t i = r * n; i < (r + 1) * n; i++) {
+          if (r == 2 || r == 15 || r == 19)
             EXPECT_FALSE(std::isfinite(y[size_t(i)]));
           else
             EXPECT_EQ(y[size_t(i)], clean[size_t(i)]);
