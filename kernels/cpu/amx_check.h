@@ -10,7 +10,7 @@ namespace cohort {
 // wide exponents, denormals, results about to become denormal, overflow, infinity and NaN.
 bool sums_as_specified(MatmulPanels* matmul_bf16);
 
-// Of this processor, on which Isa::amx must be supported. Takes some 50 ms.
+// Of this processor, on which Isa::amx must be supported. Takes some 20 ms.
 bool tiles_as_specified();
 
 }  // namespace cohort

@@ -28,6 +28,8 @@ void bf16_with_denormals(const MatmulJob& job, int64_t p0, int64_t p1) {
   multiply_bf16_on_tiles<SoftwareTiles<DenormalSum>>(job, p0, p1);
 }
 
+int64_t software_tile_products() { return __atomic_load_n(&tile_products, __ATOMIC_RELAXED); }
+
 // FTZ and DAZ: Intel SDM volume 1, section 10.2.3. One piece of assembly, because compilers do not
 // know that FMA depends on the mode.
 float processor_flushed_fma(float a, float b, float c) {

@@ -16,10 +16,14 @@ namespace cohort {
 // On tile units that add otherwise: pair after pair onto the sums, and without flushing. They need
 // AVX-512, as matmul_amx and matmul_bf16_amx do, which are on software tiles of the right kind.
 MatmulPanels bf16_pair_by_pair, bf16_with_denormals;
+// How many tile products the above have computed, in this process.
+int64_t software_tile_products();
 // What this processor's FMA gives when it flushes denormals. Needs FMA.
 float processor_flushed_fma(float a, float b, float c);
 
 namespace {
+
+[[maybe_unused]] int64_t tile_products = 0;  // of this unit
 
 [[maybe_unused]] uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
 [[maybe_unused]] float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
@@ -128,6 +132,7 @@ class SoftwareTiles {
     check(sums.rows == left.rows && sums.row_bytes == right.row_bytes &&
               left.row_bytes / 4 == right.rows,
           "tiles that do not fit each other");
+    __atomic_fetch_add(&tile_products, 1, __ATOMIC_RELAXED);
     float a[16][32], b[16][32], c[16][16];
     widen(left, a);
     widen(right, b);
