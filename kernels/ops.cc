@@ -35,6 +35,24 @@ void check_errors(const Tensor& errors, const Tensor& x) {
   COHORT_CHECK_EQ(errors.dim(0), x.dim(0));
 }
 
+// x f32 normed by rows into out.
+void check_norm(const Stream& stream, const Tensor& out, const Tensor& x, const Tensor& weight) {
+  check(x, DType::f32, 2);
+  check_matrix(out, stream.activations(), x.dim(0), x.dim(1));
+  check(weight, DType::f32, 1);
+  COHORT_CHECK_EQ(weight.dim(0), x.dim(1));
+}
+
+void check_gated(const Stream& stream, const Tensor& out, const Tensor& gate_up) {
+  check(out, stream.activations(), 2);
+  check_matrix(gate_up, stream.activations(), out.dim(0), 2 * out.dim(1));
+}
+
+void check_fits(const Activations& out, const Tensor& x) {
+  COHORT_CHECK_LE(x.dim(0), out.max_rows());
+  COHORT_CHECK_LE(x.dim(1), out.max_columns());
+}
+
 void check_cache(const KvLayer& kv, const AttentionBatch& batch) {
   const KvGeometry &a = kv.geometry, &b = batch.geometry();
   COHORT_CHECK_EQ(a.heads, b.heads);
@@ -42,7 +60,7 @@ void check_cache(const KvLayer& kv, const AttentionBatch& batch) {
   COHORT_CHECK_EQ(a.dim, b.dim);
   COHORT_CHECK(a.dtype == b.dtype);
   COHORT_CHECK(a.dtype == DType::f32 || a.dtype == DType::f16 || a.dtype == DType::bf16 ||
-               a.dtype == DType::f8_e4m3);
+               a.dtype == DType::f8_e4m3 || a.dtype == DType::i8);
 }
 
 // The last position of every entry is below `positions`.
@@ -59,10 +77,7 @@ void embedding(Stream& stream, Tensor out, const Matrix& table, Tensor ids, int6
 }
 
 void rms_norm(Stream& stream, Tensor out, Tensor x, Tensor weight, float eps) {
-  check(x, DType::f32, 2);
-  check_matrix(out, stream.activations(), x.dim(0), x.dim(1));
-  check(weight, DType::f32, 1);
-  COHORT_CHECK_EQ(weight.dim(0), x.dim(1));
+  check_norm(stream, out, x, weight);
   COHORT_DISPATCH(stream, rms_norm, out, x, weight, eps);
 }
 
@@ -75,26 +90,55 @@ void add_residual(Stream& stream, Tensor x, Tensor y, Tensor errors, int32_t cod
 
 void add_rms_norm(Stream& stream, Tensor out, Tensor x, Tensor y, Tensor weight, float eps,
                   Tensor errors, int32_t code) {
-  check(x, DType::f32, 2);
+  check_norm(stream, out, x, weight);
   check_contribution(stream, y, x);
-  check_matrix(out, stream.activations(), x.dim(0), x.dim(1));
-  check(weight, DType::f32, 1);
-  COHORT_CHECK_EQ(weight.dim(0), x.dim(1));
   check_errors(errors, x);
   COHORT_DISPATCH(stream, add_rms_norm, out, x, y, weight, eps, errors, code);
 }
 
 void silu_mul(Stream& stream, Tensor out, Tensor gate_up) {
-  check(out, stream.activations(), 2);
-  check_matrix(gate_up, stream.activations(), out.dim(0), 2 * out.dim(1));
+  check_gated(stream, out, gate_up);
   COHORT_DISPATCH(stream, silu_mul, out, gate_up);
 }
 
 void prepare(Stream& stream, Activations& out, Tensor x) {
   check(x, stream.activations(), 2);
-  COHORT_CHECK_LE(x.dim(0), out.max_rows());
-  COHORT_CHECK_LE(x.dim(1), out.max_columns());
+  check_fits(out, x);
   COHORT_DISPATCH(stream, prepare, out, x);
+}
+
+void rms_norm_prepare(Stream& stream, Activations& out, Tensor h, Tensor x, Tensor weight,
+                      float eps) {
+  if (stream.kind() == DeviceKind::cuda) {
+    rms_norm(stream, h, x, weight, eps);
+    return prepare(stream, out, h);
+  }
+  check_norm(stream, h, x, weight);
+  check_fits(out, h);
+  cpu::rms_norm_prepare(stream, out, h, x, weight, eps);
+}
+
+void add_rms_norm_prepare(Stream& stream, Activations& out, Tensor h, Tensor x, Tensor y,
+                          Tensor weight, float eps, Tensor errors, int32_t code) {
+  if (stream.kind() == DeviceKind::cuda) {
+    add_rms_norm(stream, h, x, y, weight, eps, errors, code);
+    return prepare(stream, out, h);
+  }
+  check_norm(stream, h, x, weight);
+  check_contribution(stream, y, x);
+  check_errors(errors, x);
+  check_fits(out, h);
+  cpu::add_rms_norm_prepare(stream, out, h, x, y, weight, eps, errors, code);
+}
+
+void silu_mul_prepare(Stream& stream, Activations& out, Tensor act, Tensor gate_up) {
+  if (stream.kind() == DeviceKind::cuda) {
+    silu_mul(stream, act, gate_up);
+    return prepare(stream, out, act);
+  }
+  check_gated(stream, act, gate_up);
+  check_fits(out, act);
+  cpu::silu_mul_prepare(stream, out, act, gate_up);
 }
 
 void matmul(Stream& stream, Tensor y, const Activations& x, const Matrix& w,

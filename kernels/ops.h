@@ -62,6 +62,19 @@ using silu_mul = void(Stream&, Tensor out, Tensor gate_up);
 // Makes x A [tokens, k] the input of following products; borrows x until then.
 using prepare = void(Stream&, Activations& out, Tensor x);
 
+// --- Three that end in `prepare`, with the bits of the ops by themselves; on the CPU in one pass.
+
+// rms_norm of x into h, then prepare of h.
+using rms_norm_prepare = void(Stream&, Activations& out, Tensor h, Tensor x, Tensor weight,
+                              float eps);
+
+// add_rms_norm of x and y into h, then prepare of h.
+using add_rms_norm_prepare = void(Stream&, Activations& out, Tensor h, Tensor x, Tensor y,
+                                  Tensor weight, float eps, Tensor errors, int32_t code);
+
+// silu_mul of gate_up into act, then prepare of act.
+using silu_mul_prepare = void(Stream&, Activations& out, Tensor act, Tensor gate_up);
+
 // y [pieces, tokens, n] = x [tokens, k] * w^T, one partial product per piece. pieces: ranges of w's
 // own units, each summed in tree order (a piece is a whole node of the tree over units); a
 // column-parallel matrix has one unit and one piece. y: f32, or A where w has one unit.
@@ -70,7 +83,7 @@ using matmul = void(Stream&, Tensor y, const Activations& x, const Matrix& w,
 
 // Rotates q and k of qkv A [tokens, (heads + 2 kv_heads) * dim] = q | k | v by their positions in
 // the batch; writes q to q_out A [tokens, heads * dim], k and v to their slots in the cache
-// (rounded to its dtype; f16 and f8 saturate).
+// (rounded to its dtype; f16 and f8 saturate; i8 has a scale per token and head).
 using rope_store = void(Stream&, Tensor q_out, const KvLayer& kv, Tensor qkv,
                         const AttentionBatch& batch, const RopeTable& rope);
 
@@ -181,6 +194,12 @@ using norm_part = void(Stream&, Tensor x, int64_t first, Tensor squares, int64_t
   signature::add_bias add_bias;               \
   signature::norm_heads norm_heads;
 
+// Those that only the CPU does in one pass.
+#define COHORT_DECLARE_FUSED_OPS                        \
+  signature::rms_norm_prepare rms_norm_prepare;         \
+  signature::add_rms_norm_prepare add_rms_norm_prepare; \
+  signature::silu_mul_prepare silu_mul_prepare;
+
 #define COHORT_DECLARE_CPU_OPS        \
   signature::sample sample;           \
   signature::copy_heads copy_heads;   \
@@ -188,15 +207,18 @@ using norm_part = void(Stream&, Tensor x, int64_t first, Tensor squares, int64_t
   signature::norm_part norm_part;
 
 COHORT_DECLARE_OPS
+COHORT_DECLARE_FUSED_OPS
 COHORT_DECLARE_CPU_OPS
 namespace cpu {
 COHORT_DECLARE_OPS
+COHORT_DECLARE_FUSED_OPS
 COHORT_DECLARE_CPU_OPS
 }  // namespace cpu
 namespace cuda {
 COHORT_DECLARE_OPS
 }
 #undef COHORT_DECLARE_OPS
+#undef COHORT_DECLARE_FUSED_OPS
 #undef COHORT_DECLARE_CPU_OPS
 
 }  // namespace ops

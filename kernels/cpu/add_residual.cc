@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/isa_table.h"
 #include "kernels/cpu/state.h"
 #include "kernels/ops.h"
 
 namespace cohort::ops::cpu {
 
 void add_residual(Stream& stream, Tensor x, Tensor y, Tensor errors, int32_t code) {
-  float* into = x.f32();
-  const float* from = y.f32();
-  const int64_t n = x.elements();
-  cohort::cpu::for_rows(stream, n, n, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i++) into[i] += from[i];
+  const int64_t rows = x.dim(0), n = x.dim(1);
+  AddRow* add = cpu_kernels(stream.isa()).rows.add;
+  cohort::cpu::for_rows(stream, rows, rows * n, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; r++) {
+      const RowSums sums = add(x.f32() + r * n, y.f32() + r * n, n);
+      int32_t& error = errors.i32()[r];
+      if (error == -1 && !finite(sums)) error = code;
+    }
   });
-  find_not_finite(stream, errors, x, code);
 }
 
 void add_rms_norm(Stream& stream, Tensor out, Tensor x, Tensor y, Tensor weight, float eps,

@@ -1,29 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/prepare.h"
+
 #include "kernels/cpu/isa_table.h"
 #include "kernels/cpu/state.h"
 #include "kernels/ops.h"
 
-namespace cohort::ops::cpu {
+namespace cohort {
 
-void prepare(Stream& stream, Activations& out, Tensor x) {
+cpu::RowPreparer::RowPreparer(Stream& stream, Activations& out, Tensor x)
+    : x_(x.f32()), columns_(x.dim(1)) {
   out.set_x(x);
-  const int64_t rows = x.dim(0), columns = x.dim(1);
+  if (out.mode() == ActivationMode::bf16) {
+    rounded_ = bf16_rows(out.storage().data(), x.dim(0), columns_);
+    round_ = cpu_kernels(stream.isa()).round_bf16;
+  }
   // Rows that are not whole blocks can only meet plain weights.
-  if (out.mode() == ActivationMode::f32 || columns % 32 != 0) return;
-  const QuantizedRows q = quantized_rows(out.storage().data(), rows, columns);
-  QuantizeBlock* block = cpu_kernels(stream.isa()).quantize;
-  const auto one = [&](int64_t row, int64_t b) {
-    const RowTile tile = row_tile(q, row / kRowTile);
-    const int64_t r = row % kRowTile,
-                  slot = row / kRowTile * kRowTile * q.blocks + b * kRowTile + r;
-    block(x.f32() + row * columns + b * 32,
-          const_cast<int8_t*>(tile.q) + b * tile.block_bytes + r * 32, q.d + slot, q.sum + slot);
-    q.s[slot] = q.d[slot] * float(q.sum[slot]);
-  };
-  // By blocks of rows: one row is shared, too.
-  cohort::cpu::for_rows(stream, rows * q.blocks, rows * columns, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i++) one(i / q.blocks, i % q.blocks);
-  });
+  if (!wants_int8(out.mode()) || columns_ % 32 != 0) return;
+  quantized_ = quantized_rows(out.storage().data(), x.dim(0), columns_);
+  quantize_ = cpu_kernels(stream.isa()).quantize;
+  if (quantized_.tiled) tile_ = cpu_kernels(stream.isa()).tile_row;
 }
 
-}  // namespace cohort::ops::cpu
+void cpu::RowPreparer::make(int64_t row, int64_t begin, int64_t end) const {
+  if (round_) {
+    const int64_t at = row * rounded_.stride + begin;
+    round_(x_ + row * columns_ + begin, end - begin, rounded_.wide + at, rounded_.narrow + at);
+  }
+  if (!quantize_) return;
+  const int64_t first = begin / 32, blocks = end / 32 - first;
+  const QuantizedBlocks out = quantized_blocks(quantized_, row, first);
+  quantize_(x_ + row * columns_ + begin, blocks, out);
+  if (tile_) tile_(out.q, blocks, out.block_bytes, quantized_.tiled + (out.q - quantized_.q));
+}
+
+void ops::cpu::prepare(Stream& stream, Activations& out, Tensor x) {
+  const cohort::cpu::RowPreparer rows(stream, out, x);
+  if (!rows.any()) return;
+  cohort::cpu::for_columns(
+      stream, x.dim(0), x.dim(1), x.elements(),
+      [&](int64_t row, int64_t begin, int64_t end) { rows.make(row, begin, end); });
+}
+
+}  // namespace cohort

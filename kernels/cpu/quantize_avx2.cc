@@ -18,9 +18,7 @@ int32_t sum_lanes(__m256i v) {
   return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
-}  // namespace
-
-void quantize_avx2(const float* x, int8_t* q, float* d, int32_t* sum) {
+void quantize_block(const float* x, int8_t* q, float* d, int32_t* sum) {
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
   __m256 v[4];
   __m256i top = _mm256_setzero_si256();
@@ -47,6 +45,15 @@ void quantize_avx2(const float* x, int8_t* q, float* d, int32_t* sum) {
   bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
   *sum = sum_lanes(_mm256_add_epi32(_mm256_add_epi32(n[0], n[1]), _mm256_add_epi32(n[2], n[3])));
+}
+
+}  // namespace
+
+void quantize_avx2(const float* x, int64_t blocks, const QuantizedBlocks& out) {
+  for (int64_t b = 0, slot = 0; b < blocks; b++, slot += kRowTile) {
+    quantize_block(x + b * 32, out.q + b * out.block_bytes, out.d + slot, out.sum + slot);
+    out.s[slot] = out.d[slot] * float(out.sum[slot]);
+  }
 }
 
 }  // namespace cohort

@@ -8,12 +8,11 @@ namespace cohort::ops::cpu {
 void silu_mul(Stream& stream, Tensor out, Tensor gate_up) {
   const int64_t rows = out.dim(0), n = out.dim(1);
   SiluMul* kernel = cpu_kernels(stream.isa()).silu_mul;
-  cohort::cpu::for_rows(stream, rows, rows * n * 2, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; r++) {
-      const float* gate = gate_up.f32() + r * 2 * n;
-      kernel(out.f32() + r * n, gate, gate + n, n);
-    }
-  });
+  cohort::cpu::for_columns(stream, rows, n, rows * n * 2,
+                           [&](int64_t row, int64_t begin, int64_t end) {
+                             const float* gate = gate_up.f32() + row * 2 * n + begin;
+                             kernel(out.f32() + row * n + begin, gate, gate + n, end - begin);
+                           });
 }
 
 }  // namespace cohort::ops::cpu

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/buffer.h"
@@ -22,13 +23,22 @@ class State {
   void reserve(size_t bytes);
   std::byte* scratch(int thread) const { return scratch_[size_t(thread)].data(); }
 
+  // Whether products of bf16 weights may use tiles: found out by the first that ask.
+  bool bf16_tiles(Isa isa);
+
  private:
   std::vector<Buffer> scratch_;
+  std::optional<bool> bf16_tiles_;
 };
 
 // Splits rows over the threads, or does all on the caller where waking them would cost more:
-// `elements` is the work of all rows in elements touched.
+// `elements` is the work of all rows in elements that are read, worked on a little and written.
 void for_rows(Stream& stream, int64_t rows, int64_t elements,
               FunctionRef<void(int64_t begin, int64_t end)> work);
+
+// The same by pieces of rows, so that a lone one is shared, too: every thread gets some rows'
+// columns [begin, end), a multiple of 32 or up to the row's end.
+void for_columns(Stream& stream, int64_t rows, int64_t columns, int64_t elements,
+                 FunctionRef<void(int64_t row, int64_t begin, int64_t end)> work);
 
 }  // namespace cohort::cpu
