@@ -9,11 +9,15 @@ namespace {
 Status check_types(const ReplicaOptions& options) {
   const bool gpu = options.gpu.device == DeviceKind::cuda;
   const DType kv = options.kv_dtype, a = options.gpu.dtype;
-  const bool eight_bits = kv == DType::f8_e4m3;
-  if (kv != DType::f32 && kv != DType::f16 && kv != DType::bf16 && !(gpu && eight_bits))
-    return invalid_argument(concat("the KV cache holds f32, f16 or bf16",
-                                   gpu ? ", or f8_e4m3" : " on the CPU", ", not ", name(kv)));
+  const bool eight_bits = kv == (gpu ? DType::f8_e4m3 : DType::i8);
+  if (kv != DType::f32 && kv != DType::f16 && kv != DType::bf16 && !eight_bits)
+    return invalid_argument(
+        concat("on a ", gpu ? "GPU" : "CPU", " the KV cache holds f32, f16, bf16 or ",
+               gpu ? "f8_e4m3" : "int8", ", not ", kv == DType::i8 ? "int8" : name(kv),
+               ": choose another --kv-dtype"));
   if (!gpu) return {};
+  if (options.activations == ActivationMode::bf16)
+    return invalid_argument("bf16 activations are for CPUs: on a GPU choose --dtype bf16");
   if (options.compress_activations)
     return invalid_argument("--compress-activations is for pipelines of CPUs");
   if (a != DType::f32 && a != DType::f16 && a != DType::bf16)

@@ -23,6 +23,8 @@ def check_refusals():
     up_fails("--device", "tpu", expect=["--device must be cpu, cuda or cuda:N"], environment=GPUS)
     up_fails("--device", "cuda", "--dtype", "f16", "--kv-dtype", "bf16", expect=["--kv-dtype", "f16"],
              environment=GPUS)
+    up_fails("--device", "cuda", "--kv-dtype", "int8", expect=["GPU", "f8_e4m3", "not int8"],
+             environment=GPUS)
     # What was asked for, what is free, and what to change.
     up_fails("--device", "cuda", *SMALL, expect=["asked for", "free", "--kv-memory"],
              environment=dict(GPUS, COHORT_EMULATED_MEMORY="60000000"))

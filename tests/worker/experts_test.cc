@@ -107,5 +107,19 @@ INSTANTIATE_TEST_SUITE_P(Models, ExpertsTest,
                                            Model{"deepseek_v2", 8, 1}, Model{"deepseek_v3", 8, 1}),
                          [](const auto& info) { return info.param.name; });
 
+// One scale covers the rotated and the compressed part of a latent row.
+TEST(LatentAttentionTest, E08_Int8CacheGivesTheSameBitsOnEveryLayout) {
+  const auto with_int8 = [](const Shape& shape, const ScheduleOptions& schedule = {}) {
+    ReplicaOptions options = options_of("deepseek_v2", shape);
+    options.kv_dtype = DType::i8;
+    return generate(open("deepseek_v2"), options, mixed_requests(), schedule);
+  };
+  const auto expected = with_int8({1, 1, 1});
+  for (const TestOutput& output : expected) EXPECT_EQ(output.error, "");
+  EXPECT_EQ(with_int8({2, 1, 1}), expected);
+  EXPECT_EQ(with_int8({1, 2, 1}), expected);
+  EXPECT_EQ(with_int8({1, 1, 1}, {.chunk = 5}), expected);
+}
+
 }  // namespace
 }  // namespace cohort::testing

@@ -19,6 +19,13 @@ TEST(KvPoolTest, LayersDoNotOverlap) {
   pool.layer(2).data[layer_bytes - 1] = std::byte(1);  // the last byte is ours
 }
 
+TEST(KvPoolTest, Int8BlocksAreHalfOfF16AndTheirScales) {
+  KvGeometry small = kGeometry;
+  small.dtype = DType::i8;
+  const size_t scales = 2 * 2 * 16 * sizeof(float);  // of K and V of 2 heads, 16 tokens
+  EXPECT_EQ(small.block_bytes(), kGeometry.block_bytes() / 2 + scales);
+}
+
 TEST(KvPoolTest, E06_BlocksFollowMemory) {
   KvDemand demand{.block_bytes = 1000, .kv_memory = 12'345, .most_blocks = 500, .share = 250'000};
   EXPECT_EQ(affordable_blocks(demand), 12);  // as asked

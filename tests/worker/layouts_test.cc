@@ -135,7 +135,7 @@ TEST(OneAnswerTest, F32ActivationsGiveTheSameBitsOnEveryLayout) {
 
 TEST(OneAnswerTest, E08_TypesOfTheCacheGiveTheSameBitsOnEveryLayout) {
   const auto requests = mixed_requests();
-  for (DType kv : {DType::f32, DType::bf16}) {
+  for (DType kv : {DType::f32, DType::bf16, DType::i8}) {
     const auto with_kv = [&](int tp, int pp, std::vector<int> shares) {
       ReplicaOptions options = tiny_options(tp, pp, std::move(shares));
       options.kv_dtype = kv;
@@ -144,6 +144,10 @@ TEST(OneAnswerTest, E08_TypesOfTheCacheGiveTheSameBitsOnEveryLayout) {
     const auto expected = generate(tiny(DType::q8_0), with_kv(1, 1, {}), requests);
     for (const Case& c : layouts())
       EXPECT_EQ(generate(tiny(DType::q8_0), with_kv(c.tp, c.pp, c.shares), requests), expected);
+    for (int chunk : {1, 16, 17})
+      EXPECT_EQ(generate(tiny(DType::q8_0), with_kv(1, 1, {}), requests, {.chunk = chunk}),
+                expected)
+          << chunk;
   }
 }
 
