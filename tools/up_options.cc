@@ -49,6 +49,11 @@ void declare_shape(CLI::App& app, UpOptions& o) {
   app.add_option("--threads", o.threads, "Threads of each rank; 0: the cores divided by all ranks")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  app.add_option("--pin", o.pin,
+                 "CPU: auto (each thread stays on a processor of its own where there are enough) or "
+                 "off")
+      ->check(CLI::IsMember({"auto", "off"}))
+      ->capture_default_str();
   app.add_option("--communicator", o.communicator, "How ranks talk: auto, shm or mpi")
       ->check(CLI::IsMember({"auto", "shm", "mpi"}))
       ->capture_default_str();
@@ -63,6 +68,10 @@ void declare_serving(CLI::App& app, UpOptions& o) {
                  "Positions of a sequence at most; 0: the model's, up to 8192")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--kv-memory", o.kv_memory, "KV cache of each rank, as in 512M or 4G");
+  app.add_option("--weight-cache", o.weight_cache,
+                 "CPU: where packed weights are kept for the next start: a folder, auto (beside the "
+                 "model, or in the cache folder where that cannot be written) or off")
+      ->capture_default_str();
   app.add_option("--max-batch", o.max_batch, "Sequences that run at once in a replica");
   app.add_option("--chunk", o.chunk, "Tokens of one step: longer prompts are cut into chunks");
   app.add_option("--coordinator-args", o.coordinator_arguments,
@@ -72,20 +81,22 @@ void declare_serving(CLI::App& app, UpOptions& o) {
 
 void declare_arithmetic(CLI::App& app, UpOptions& o) {
   app.add_option(
-         "--activations", o.activations,
-         "What quantised weights are multiplied by. CPU: int8 (auto) or f32 (exact and slow, "
-         "keeps the KV cache in f32 too); GPU: --dtype (auto) or int8")
-      ->check(CLI::IsMember({"auto", "int8", "f32"}))
+         "--activations,--arithmetic", o.activations,
+         "What weights are multiplied by. CPU: int8 if they are quantised (auto), f32 (exact and "
+         "slow, keeps the KV cache in f32 too), or bf16, which is as int8 but multiplies bf16 "
+         "weights by bf16 (fast on AMX, the same bits anywhere); GPU: --dtype (auto) or int8")
+      ->check(CLI::IsMember({"auto", "int8", "f32", "bf16"}))
       ->capture_default_str();
   app.add_option(
          "--kv-dtype", o.kv_dtype,
-         "Type of the KV cache. CPU: f16 (auto), bf16 or f32; GPU: that of --dtype (auto) or "
-         "f8_e4m3")
-      ->check(CLI::IsMember({"auto", "f16", "bf16", "f32", "f8_e4m3"}))
+         "Type of the KV cache. CPU: f16 (auto), bf16, f32 or int8 (half of f16's memory, changes "
+         "results); GPU: that of --dtype (auto) or f8_e4m3")
+      ->check(CLI::IsMember({"auto", "f16", "bf16", "f32", "int8", "f8_e4m3"}))
       ->capture_default_str();
-  app.add_option("--isa", o.isa,
-                 "Instruction set of the kernels (portable, avx2, avx512, amx; default: the best that "
-                 "the processor has); all give the same bits");
+  app.add_option(
+      "--isa", o.isa,
+      "Instruction set of the kernels (portable, avx2, avx512, amx; default: the best that "
+      "the processor has); all give the same bits");
   app.add_option("--log-level", o.log_level, "debug, info, warning or error")
       ->capture_default_str();
 }

@@ -21,7 +21,7 @@ struct Texts {
                    expert_shares;
   int dp = 0, ep = 0;
   std::string device = "cpu", dtype = "auto", graphs = "on";
-  std::string overlap = "auto", expert_copies = "auto";
+  std::string overlap = "auto", expert_copies = "auto", pin = "auto";
   std::string log_level = "info";
   uint64_t kv_memory = 0;
 };
@@ -40,21 +40,26 @@ void declare_model(CLI::App& app, WorkerOptions& o, Texts& texts) {
                  "A .gguf or .safetensors file, or a Hugging Face model folder")
       ->required();
   app.add_option(
-         "--activations", texts.activations,
-         "What quantised weights are multiplied by. CPU: int8 (auto) or f32 (exact and slow, "
-         "keeps the KV cache in f32 too); GPU: --dtype (auto) or int8")
-      ->check(CLI::IsMember({"auto", "int8", "f32"}))
+         "--activations,--arithmetic", texts.activations,
+         "What weights are multiplied by. CPU: int8 if they are quantised (auto), f32 (exact and "
+         "slow, keeps the KV cache in f32 too), or bf16, which is as int8 but multiplies bf16 "
+         "weights by bf16 (fast on AMX, the same bits anywhere); GPU: --dtype (auto) or int8")
+      ->check(CLI::IsMember({"auto", "int8", "f32", "bf16"}))
       ->capture_default_str();
   app.add_option(
          "--kv-dtype", texts.kv_dtype,
-         "Type of the KV cache. CPU: f16 (auto), bf16 or f32; GPU: that of --dtype (auto) or "
-         "f8_e4m3")
-      ->check(CLI::IsMember({"auto", "f16", "bf16", "f32", "f8_e4m3"}))
+         "Type of the KV cache. CPU: f16 (auto), bf16, f32 or int8 (half of f16's memory, changes "
+         "results); GPU: that of --dtype (auto) or f8_e4m3")
+      ->check(CLI::IsMember({"auto", "f16", "bf16", "f32", "int8", "f8_e4m3"}))
       ->capture_default_str();
   app.add_option("--kv-memory", texts.kv_memory,
                  "KV cache of each rank, as in 512M or 4G; 0: what --max-batch sequences of full "
                  "length need, up to a quarter of the host's memory or what is free on a GPU")
       ->transform(CLI::AsSizeValue(false));
+  app.add_option("--weight-cache", o.replica.weight_cache,
+                 "CPU: where packed weights are kept for the next start: a folder, auto (beside the "
+                 "model, or in the cache folder where that cannot be written) or off")
+      ->capture_default_str();
   app.add_option("--context", o.replica.limits.max_context,
                  "Positions of a sequence at most; 0: the model's, up to 8192")
       ->check(CLI::Range(0, 1 << 24));
@@ -96,9 +101,15 @@ void declare_shape(CLI::App& app, WorkerOptions& o, Texts& texts) {
   app.add_option("--threads", o.replica.threads, "Threads of this rank")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--isa", texts.isa,
-                 "Instruction set of the kernels (portable, avx2, avx512, amx; default: the best that "
-                 "the processor has); all give the same bits");
+  app.add_option("--pin", texts.pin,
+                 "CPU: auto (each thread stays on a processor of its own where there are enough) or "
+                 "off")
+      ->check(CLI::IsMember({"auto", "off"}))
+      ->capture_default_str();
+  app.add_option(
+      "--isa", texts.isa,
+      "Instruction set of the kernels (portable, avx2, avx512, amx; default: the best that "
+      "the processor has); all give the same bits");
   app.add_flag("--compress-activations", o.replica.compress_activations,
                "Send int8 between pipeline stages: a quarter of the bytes, for slow links. Changes "
                "results");
@@ -169,13 +180,17 @@ Status interpret_device(const Texts& texts, ReplicaOptions& replica) {
   replica.gpu.choose_dtype = texts.dtype == "auto";
   if (!replica.gpu.choose_dtype) replica.gpu.dtype = *parse_dtype(texts.dtype);
   replica.gpu.choose_kv_dtype = gpu && texts.kv_dtype == "auto";
-  if (texts.kv_dtype != "auto") replica.kv_dtype = *parse_dtype(texts.kv_dtype);
-  if (texts.activations == "f32")
-    replica.activations = ActivationMode::f32;
-  else if (gpu && texts.activations == "auto")
-    replica.activations = ActivationMode::native;
-  if (gpu && replica.activations == ActivationMode::f32)
-    return invalid_argument("on a GPU --dtype f32 takes the place of --activations f32");
+  if (texts.kv_dtype != "auto")
+    replica.kv_dtype = texts.kv_dtype == "int8" ? DType::i8 : *parse_dtype(texts.kv_dtype);
+  if (gpu && (texts.activations == "f32" || texts.activations == "bf16"))
+    return invalid_argument(concat("on a GPU --dtype ", texts.activations,
+                                   " takes the place of --activations ", texts.activations));
+  const std::map<std::string, ActivationMode> modes = {
+      {"auto", gpu ? ActivationMode::native : ActivationMode::int8},
+      {"int8", ActivationMode::int8},
+      {"f32", ActivationMode::f32},
+      {"bf16", ActivationMode::bf16}};
+  replica.activations = modes.at(texts.activations);
   return {};
 }
 
@@ -222,6 +237,7 @@ Status interpret(const Texts& texts, WorkerOptions& o) {
                                                          {"shm", CommunicatorKind::shm},
                                                          {"mpi", CommunicatorKind::mpi}};
   o.communicator = kinds.at(texts.communicator);
+  replica.pin = texts.pin == "auto";
   replica.overlap = texts.overlap == "on"    ? Overlap::on
                     : texts.overlap == "off" ? Overlap::off
                                              : Overlap::automatic;

@@ -2,6 +2,7 @@
 // How a rank comes to be: check, agree, then read.
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <limits>
 #include <new>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "worker/check_options.h"
 #include "worker/device_groups.h"
 #include "worker/rank.h"
+#include "worker/weight_cache.h"
 #include "worker/where.h"
 
 namespace cohort {
@@ -99,7 +101,7 @@ class RankLoader {
   // What was left to us.
   void choose_types() {
     GpuOptions& g = options_.gpu;
-    if (!gpu()) return;
+    if (!gpu()) return check_bf16();
     if (g.choose_dtype) {
       const WeightInfo* table = checkpoint_.find("embedding");
       g.dtype = table != nullptr && table->dtype == DType::bf16 ? DType::bf16 : DType::f16;
@@ -109,17 +111,28 @@ class RankLoader {
       options_.activations = ActivationMode::f32;
   }
 
+  // What changes nothing shall not keep replicas apart, nor be silent.
+  void check_bf16() {
+    if (options_.activations != ActivationMode::bf16) return;
+    for (const WeightInfo& weight : checkpoint_.weights())
+      if (weight.dtype == DType::bf16 && weight.rows > 1) return;
+    if (world_.rank() == 0)
+      log_warning("--activations bf16 changes nothing: this checkpoint has no bf16 weights");
+    options_.activations = ActivationMode::int8;
+  }
+
   std::string arithmetic() const {
     const GpuOptions& g = options_.gpu;
     const char* mode = options_.activations == ActivationMode::f32    ? "f32 activations"
                        : options_.activations == ActivationMode::int8 ? "int8 activations"
+                       : options_.activations == ActivationMode::bf16 ? "int8 and bf16 activations"
                                                                       : "weights widened";
     const std::string on =
         gpu() ? concat("on GPUs in ", name(g.dtype), g.deterministic ? ", deterministic" : "", ", ")
               : "";
     // One stage alone has nothing to send.
     const bool compressed = options_.compress_activations && options_.layout.pp > 1;
-    return concat(on, mode, ", KV ", name(kv_dtype()),
+    return concat(on, mode, ", KV ", kv_dtype() == DType::i8 ? "int8" : name(kv_dtype()),
                   compressed ? concat(", int8 between ", options_.layout.pp, " stages") : "");
   }
 
@@ -154,7 +167,9 @@ class RankLoader {
 
   Status open_device() {
     if (!gpu()) {
+      if (options_.pin) rank_->pinning_ = Pinning::claim(options_.threads, ranks_on_host_);
       rank_->stream_ = std::make_unique<Stream>(options_.threads, options_.isa);
+      rank_->pinning_.pin_pool(rank_->stream_->threads());
       return {};
     }
     const GpuOptions& g = options_.gpu;
@@ -286,6 +301,18 @@ class RankLoader {
     }
   }
 
+  void log_loaded(double seconds) const {
+    const Weights& weights = *rank_->weights_;
+    const int64_t bytes = weights.packed_bytes();
+    const int64_t cached = weights.store != nullptr ? weights.store->cached_bytes() : 0;
+    char text[64];
+    std::snprintf(text, sizeof text, "%.1f MB of weights packed in %.3f s", double(bytes) * 1e-6,
+                  seconds);
+    log_info(text + (cached == 0       ? std::string()
+                     : cached == bytes ? ", all from the cache"
+                                       : concat(", ", cached, " bytes of them from the cache")));
+  }
+
   Status read_weights(const LoadProgress& progress) {
     const Coordinates at = rank_->mesh_.coordinates(world_.rank());
     const Partition& partition = rank_->partition_;
@@ -298,8 +325,12 @@ class RankLoader {
                             .layers = layers(),
                             .first_stage = at.pp == 0,
                             .last_stage = at.pp + 1 == rank_->mesh_.pp()};
+    const TimePoint started = std::chrono::steady_clock::now();
     COHORT_ASSIGN_OR_RETURN(
-        rank_->weights_, load_weights(checkpoint_, shard, *rank_->stream_, *rank_->pp_, progress));
+        rank_->weights_,
+        load_weights(checkpoint_, shard, *rank_->stream_, *rank_->pp_, progress,
+                     weight_cache_folder(options_.weight_cache, checkpoint_.path())));
+    log_loaded(seconds(std::chrono::steady_clock::now() - started));
     return {};
   }
 
@@ -327,6 +358,7 @@ class RankLoader {
   }
 
   Status build() {
+    const Pinning::Confined confined(rank_->pinning_);  // the line's thread is started here
     Stream& stream = *rank_->stream_;
     rank_->pool_ = std::make_unique<KvPool>(stream.device(), geometry(), layers().size(),
                                             rank_->limits_.blocks);

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models with bf16 weights in ActivationMode::bf16: one answer, which is close to that of f32.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/cpu.h"
+#include "tests/support/replay.h"
+#include "tests/support/spawn_ranks.h"
+#include "tests/support/tiny_checkpoint.h"
+#include "tests/worker/requests.h"
+#include "worker/rank.h"
+
+namespace cohort::testing {
+namespace {
+
+OpenCheckpoint tiny(DType dtype) {
+  return [=] { return std::make_shared<TinyCheckpoint>(tiny_model(dtype)); };
+}
+
+ReplicaOptions with(ActivationMode mode, int tp = 1, int pp = 1, std::vector<int> shares = {}) {
+  ReplicaOptions options = tiny_options(tp, pp, std::move(shares));
+  options.activations = mode;
+  return options;
+}
+
+TEST(Bf16ModelTest, E08_E09_E10_EveryLayoutGivesTheSameBits) {
+  const auto requests = mixed_requests();
+  const auto expected = generate(tiny(DType::bf16), with(ActivationMode::bf16), requests);
+  for (const TestOutput& output : expected) ASSERT_EQ(output.error, "");
+  for (const auto& [tp, pp] : {std::pair(2, 1), std::pair(3, 1), std::pair(1, 3), std::pair(2, 2)})
+    EXPECT_EQ(generate(tiny(DType::bf16), with(ActivationMode::bf16, tp, pp), requests), expected)
+        << "tp " << tp << " pp " << pp;
+  EXPECT_EQ(generate(tiny(DType::bf16), with(ActivationMode::bf16, 2, 1, {2, 1}), requests),
+            expected);
+}
+
+TEST(Bf16ModelTest, E11_ChunksNeighboursThreadsAndInstructionSetsChangeNoBit) {
+  const auto requests = mixed_requests();
+  const auto expected = generate(tiny(DType::bf16), with(ActivationMode::bf16), requests);
+  for (const int chunk : {1, 3, 17})
+    EXPECT_EQ(generate(tiny(DType::bf16), with(ActivationMode::bf16), requests,
+                       {.chunk = chunk, .first_slot = chunk % 6, .descending_blocks = true}),
+              expected)
+        << "chunk " << chunk;
+  for (size_t i = 0; i < requests.size(); i++)
+    EXPECT_EQ(generate(tiny(DType::bf16), with(ActivationMode::bf16), {requests[i]})[0],
+              expected[i]);
+  for (const Isa isa : kIsas) {
+    if (!supported(isa)) continue;
+    ReplicaOptions options = with(ActivationMode::bf16);
+    options.isa = isa;
+    options.threads = isa == Isa::portable ? 2 : 1;
+    EXPECT_EQ(generate(tiny(DType::bf16), options, requests), expected) << name(isa);
+  }
+}
+
+// Rounding to 8 bits changes log-probabilities by some hundredths; it must change them.
+TEST(Bf16ModelTest, LogProbabilitiesAreCloseToThoseOfF32) {
+  std::vector<TestRequest> requests;
+  for (const int length : {1, 5, 16, 37})
+    requests.push_back({some_tokens(length, uint32_t(length)), 1, greedy(8), 0});
+  const auto exact = generate(tiny(DType::bf16), with(ActivationMode::f32), requests);
+  const auto rounded = generate(tiny(DType::bf16), with(ActivationMode::bf16), requests);
+  EXPECT_NE(rounded, exact);
+  for (size_t i = 0; i < requests.size(); i++) {
+    int common = 0;
+    for (const TokenLogprob& a : exact[i].tokens[0].top)
+      for (const TokenLogprob& b : rounded[i].tokens[0].top)
+        if (a.token == b.token) {
+          EXPECT_NEAR(a.logprob, b.logprob, 0.1);
+          common++;
+        }
+    EXPECT_GE(common, 6) << "request " << i;
+  }
+}
+
+TEST(Bf16ModelTest, WithoutBf16WeightsItIsTheDefault) {
+  const auto requests = mixed_requests();
+  EXPECT_EQ(generate(tiny(DType::q8_0), with(ActivationMode::bf16), requests),
+            generate(tiny(DType::q8_0), with(ActivationMode::int8), requests));
+}
+
+// What ranks and replicas compare.
+std::string arithmetic(DType weights, const ReplicaOptions& options) {
+  std::string text;
+  spawn_ranks(1, [&](World& world) {
+    TinyCheckpoint checkpoint(tiny_model(weights));
+    const auto rank = Rank::load(world, checkpoint, options, {});
+    ASSERT_TRUE(rank.ok()) << rank.status().to_string();
+    text = (*rank)->arithmetic();
+  });
+  return text;
+}
+
+TEST(Bf16ModelTest, TheArithmeticKeepsReplicasApart) {
+  const std::string bf16 = arithmetic(DType::bf16, with(ActivationMode::bf16));
+  EXPECT_NE(bf16, arithmetic(DType::bf16, with(ActivationMode::int8)));
+  EXPECT_NE(bf16, arithmetic(DType::bf16, with(ActivationMode::f32)));
+  ReplicaOptions other_cache = with(ActivationMode::bf16);
+  other_cache.kv_dtype = DType::bf16;
+  EXPECT_NE(bf16, arithmetic(DType::bf16, other_cache));
+  EXPECT_EQ(arithmetic(DType::q8_0, with(ActivationMode::bf16)),
+            arithmetic(DType::q8_0, with(ActivationMode::int8)))
+      << "it changes nothing there";
+}
+
+TEST(Bf16ModelTest, RanksOfDifferentArithmeticRefuse) {
+  spawn_ranks(2, [&](World& world) {
+    TinyCheckpoint checkpoint(tiny_model(DType::bf16));
+    const auto mode = world.rank() == 0 ? ActivationMode::bf16 : ActivationMode::int8;
+    const Status status = Rank::load(world, checkpoint, with(mode, 2), {}).status();
+    EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+    EXPECT_NE(status.message().find("int8 and bf16 activations"), std::string::npos)
+        << status.message();
+  });
+}
+
+}  // namespace
+}  // namespace cohort::testing
