@@ -45,6 +45,7 @@ void ThreadPool::worker(int thread) {
 
 void ThreadPool::run(FunctionRef<void(int)> work) {
   if (size_ == 1) return work(0);
+  regions_++;
   work_ = &work;
   running_.store(uint32_t(size_ - 1), std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
@@ -56,6 +57,7 @@ void ThreadPool::run(FunctionRef<void(int)> work) {
 
 void ThreadPool::parallel_for(int64_t items, FunctionRef<void(int64_t, int64_t)> work) {
   if (items <= 0) return;
+  if (items == 1) return work(0, 1);
   const int64_t parts = size_;
   run([&](int thread) {
     const int64_t begin = items * thread / parts, end = items * (thread + 1) / parts;

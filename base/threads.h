@@ -22,6 +22,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const { return size_; }
+  // How often run() has set other threads to work. By the thread that calls it.
+  int64_t regions() const { return regions_; }
   void run(FunctionRef<void(int thread)> work);
 
   // Splits [0, items) into one contiguous range per thread. Which thread computes what is never
@@ -31,12 +33,18 @@ class ThreadPool {
  private:
   void worker(int thread);
 
+  // Two lines, which some processors fetch together.
+  static constexpr size_t kApart = 128;
+
   const int size_;
+  int64_t regions_ = 0;
   std::vector<std::thread> workers_;
-  const FunctionRef<void(int)>* work_ = nullptr;  // published by generation_
-  std::atomic<uint32_t> generation_{0};
-  std::atomic<uint32_t> running_{0};
+  // What the others wait for and then read comes in one line, and what they write does not disturb
+  // those that still wait.
+  alignas(kApart) std::atomic<uint32_t> generation_{0};
   std::atomic<bool> stop_{false};
+  const FunctionRef<void(int)>* work_ = nullptr;  // published by generation_
+  alignas(kApart) std::atomic<uint32_t> running_{0};
 };
 
 // Spins with pauses, then yields, then sleeps until value differs from old. Returns the new value.

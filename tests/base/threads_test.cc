@@ -41,6 +41,18 @@ TEST(ThreadPool, ParallelForCoversEveryItemOnce) {
   pool.parallel_for(-1, [](int64_t, int64_t) { FAIL() << "no items, no work"; });
 }
 
+TEST(ThreadPool, CountsTheRegionsOfMoreThanOneThread) {
+  ThreadPool alone(1), pool(3);
+  for (ThreadPool* p : {&alone, &pool}) {
+    p->run([](int) {});
+    p->parallel_for(7, [](int64_t, int64_t) {});
+    p->parallel_for(1, [](int64_t, int64_t) {});  // by the caller
+    p->parallel_for(0, [](int64_t, int64_t) {});
+  }
+  EXPECT_EQ(alone.regions(), 0);
+  EXPECT_EQ(pool.regions(), 2);
+}
+
 TEST(ThreadPool, WorkSeesWhatTheCallerWroteAndTheCallerSeesTheWork) {
   ThreadPool pool(4);
   std::vector<int64_t> in(4), out(4);
