@@ -8,12 +8,17 @@ namespace {
 
 constexpr UnitRange kWhole[] = {{0, 1}};
 
+Tensor one_piece(const Tensor& y) { return Tensor(y.data(), y.dtype(), {1, y.dim(0), y.dim(1)}); }
+
 }  // namespace
 
 void ColumnParallel::forward(Stream& stream, LinearScratch& scratch, Tensor y, Tensor x) const {
   ops::prepare(stream, scratch.activations, x);
-  const Tensor one_piece(y.data(), y.dtype(), {1, y.dim(0), y.dim(1)});
-  ops::matmul(stream, one_piece, scratch.activations, *w_, kWhole);
+  multiply(stream, scratch.activations, y);
+}
+
+void ColumnParallel::multiply(Stream& stream, const Activations& x, Tensor y) const {
+  ops::matmul(stream, one_piece(y), x, *w_, kWhole);
 }
 
 RowParallel::RowParallel(const Matrix& w, Group& group, const TreePlan& plan)
@@ -31,14 +36,22 @@ RowParallel::RowParallel(const Matrix& w, Group& group, const TreePlan& plan)
 
 Started RowParallel::forward(Stream& stream, LinearScratch& scratch, Tensor y, Tensor x) const {
   ops::prepare(stream, scratch.activations, x);
+  return multiply(stream, scratch, y);
+}
+
+Started RowParallel::multiply(Stream& stream, LinearScratch& scratch, Tensor y) const {
+  const Activations& x = scratch.activations;
   if (!group_->ordered()) {
-    ops::matmul(stream, Tensor(y.data(), y.dtype(), {1, y.dim(0), y.dim(1)}), scratch.activations,
-                *w_, kWhole);
+    ops::matmul(stream, one_piece(y), x, *w_, kWhole);
     return group_->add_up(y);
+  }
+  if (group_->size() == 1) {  // its one piece is the sum
+    ops::matmul(stream, one_piece(y), x, *w_, pieces_);
+    return Started(Status());
   }
   const Tensor partial(scratch.partials.data(), DType::f32, {pieces(), y.dim(0), y.dim(1)});
   COHORT_CHECK_LE(size_t(partial.bytes()), scratch.partials.size());
-  ops::matmul(stream, partial, scratch.activations, *w_, pieces_);
+  ops::matmul(stream, partial, x, *w_, pieces_);
   return group_->all_reduce(*plan_, partial, y);
 }
 

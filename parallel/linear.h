@@ -43,6 +43,8 @@ class ColumnParallel {
   int64_t output() const { return w_->rows(); }  // of this rank
   // y A or f32 [tokens, output], x A [tokens, k].
   void forward(Stream& stream, LinearScratch& scratch, Tensor y, Tensor x) const;
+  // The same of what has been prepared.
+  void multiply(Stream& stream, const Activations& x, Tensor y) const;
 
  private:
   const Matrix* w_;
@@ -73,6 +75,8 @@ class RowParallel {
   int pieces() const { return int(pieces_.size()); }
   // y [tokens, n]: f32 where the group's sums are ordered, else A. x A [tokens, k of this rank].
   Started forward(Stream& stream, LinearScratch& scratch, Tensor y, Tensor x) const;
+  // The same of what scratch.activations holds.
+  Started multiply(Stream& stream, LinearScratch& scratch, Tensor y) const;
 
  private:
   const Matrix* w_;

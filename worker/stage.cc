@@ -138,7 +138,8 @@ Head Stage::make_head(const StageParts& parts, int64_t max_rows) {
 
 Task Stage::forward(Step& step, Tensor x) {
   if (!layers_.empty())
-    ops::rms_norm(step.stream, step.work.h.rows(step.rows), x, first_norm_, eps_);
+    ops::rms_norm_prepare(step.stream, step.work.linear.activations, step.work.h.rows(step.rows), x,
+                          first_norm_, eps_);
   for (DecoderLayer& layer : layers_) co_await layer.forward(step, x);
 }
 

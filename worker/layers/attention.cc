@@ -57,11 +57,11 @@ Task Attention::norm_rows(Step& step, Tensor qkv) {
   ops::norm_part(step.stream, qkv, first_key, of_k, k_columns_, k_norm_, eps_);
 }
 
-Task Attention::forward(Step& step, Tensor out, Tensor h) {
+Task Attention::forward(Step& step, Tensor out, Tensor) {
   const Tensor qkv = step.work.qkv.rows(step.rows);
   const Tensor q = step.work.q.rows(step.rows), mixed = step.work.mixed.rows(step.rows);
   step.where.set(Operation::attention, layer_);
-  qkv_.forward(step.stream, step.work.linear, qkv, h);
+  qkv_.multiply(step.stream, step.work.linear.activations, qkv);
   if (bias_.rank() > 0 || q_norm_.rank() > 0) co_await adjust(step, qkv);
   ops::rope_store(step.stream, q, kv_, qkv, step.batch, *rope_);
   ops::attention(step.stream, mixed, q, kv_, step.batch);

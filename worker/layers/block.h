@@ -10,7 +10,8 @@ namespace cohort {
 class Block {
  public:
   virtual ~Block() = default;
-  // out [tokens, hidden] = this block's contribution of h A [tokens, hidden], which is normed.
+  // out [tokens, hidden] = this block's contribution of h A [tokens, hidden], which is normed, and
+  // which step.work.linear.activations holds until a block makes them hold something else.
   virtual Task forward(Step& step, Tensor out, Tensor h) = 0;
   // Where its output goes: f32 [tokens, hidden], or A where the group's sums are in any order.
   virtual Tensor output(Step& step) { return step.work.sum.rows(step.rows); }

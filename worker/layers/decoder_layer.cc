@@ -19,12 +19,14 @@ Task DecoderLayer::forward(Step& step, Tensor x) {
   const Tensor h = step.work.h.rows(step.rows);
   const Tensor mixed = attention_->output(step), sum = feed_forward_->output(step);
   co_await attention_->forward(step, mixed, h);
-  ops::add_rms_norm(step.stream, h, x, mixed, feed_forward_norm_, eps_, step.row_errors,
-                    row_error::attention(layer_));
+  Activations& prepared = step.work.linear.activations;
+  ops::add_rms_norm_prepare(step.stream, prepared, h, x, mixed, feed_forward_norm_, eps_,
+                            step.row_errors, row_error::attention(layer_));
   co_await feed_forward_->forward(step, sum, h);
   const int32_t code = row_error::feed_forward(layer_);
   if (next_norm_.rank() > 0)
-    ops::add_rms_norm(step.stream, h, x, sum, next_norm_, eps_, step.row_errors, code);
+    ops::add_rms_norm_prepare(step.stream, prepared, h, x, sum, next_norm_, eps_, step.row_errors,
+                              code);
   else
     ops::add_residual(step.stream, x, sum, step.row_errors, code);
 }

@@ -21,7 +21,7 @@ class DecoderLayer {
                Tensor next_norm);
 
   // x f32 [tokens, hidden]: the residual stream, in and out. step.work.h holds x normed for this
-  // layer, and is left normed for the next one.
+  // layer, and step.work.linear.activations hold h prepared; both are left so for the next one.
   Task forward(Step& step, Tensor x);
 
  private:

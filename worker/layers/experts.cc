@@ -49,11 +49,11 @@ Tensor ExpertLayer::output(Step& step) { return step.work.experts->sum.rows(step
 Task ExpertLayer::forward(Step& step, Tensor out, Tensor h) {
   ExpertWorkspace& work = *step.work.experts;
   const Tensor chosen = work.chosen.rows(step.rows), weights = work.weights.rows(step.rows);
-  choose(step, h);
+  choose(step);
   Route route;
   step.where.set(Operation::dispatch, layer_);
   const auto meanwhile = [&] {
-    if (shared_ != nullptr) shared_->widen(step, h);
+    if (shared_ != nullptr) shared_->widen(step);
   };
   co_await work.exchange->dispatch(route, placement_, h, chosen, step.group_rows, meanwhile);
   step.where.set(Operation::experts, layer_);
@@ -75,11 +75,11 @@ Task ExpertLayer::forward(Step& step, Tensor out, Tensor h) {
   if (shared_ != nullptr) co_await add_shared(step, out, h);
 }
 
-void ExpertLayer::choose(Step& step, Tensor h) {
+void ExpertLayer::choose(Step& step) {
   ExpertWorkspace& work = *step.work.experts;
   step.where.set(Operation::router, layer_);
   const Tensor logits = work.logits.rows(step.rows), chosen = work.chosen.rows(step.rows);
-  router_.forward(step.stream, step.work.linear, logits, h);
+  router_.multiply(step.stream, step.work.linear.activations, logits);
   ops::route_experts(step.stream, chosen, work.weights.rows(step.rows), logits,
                      weights_.router_bias.tensor(), routing_);
   if (step.stream.kind() == DeviceKind::cpu) count(chosen);

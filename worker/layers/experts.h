@@ -45,7 +45,7 @@ class ExpertLayer : public Block {
   void change(const ExpertCopy& copy, ExpertMatrices* matrices);
 
  private:
-  void choose(Step& step, Tensor h);
+  void choose(Step& step);
   void count(const Tensor& chosen);
   Tensor compute(Step& step, const Route& route);
   Task add_shared(Step& step, Tensor out, Tensor h);

@@ -18,8 +18,9 @@ class FeedForward : public Block {
   FeedForward(const FeedForwardWeights& weights, int64_t layer, Group& tp, const TreePlan& plan);
 
   Task forward(Step& step, Tensor out, Tensor h) override;
-  // Its two halves: what moves nothing, and the rest.
-  void widen(Step& step, Tensor h) const;
+  // Its two halves: what moves nothing, and the rest. The first takes what
+  // step.work.linear.activations hold, and leaves there what the second takes.
+  void widen(Step& step) const;
   Started narrow(Step& step, Tensor out) const;
 
  private:

@@ -36,11 +36,11 @@ LatentAttention::LatentAttention(const LayerWeights& weights, int64_t layer, con
       kv_(kv),
       rope_(rope) {}
 
-Task LatentAttention::forward(Step& step, Tensor out, Tensor h) {
+Task LatentAttention::forward(Step& step, Tensor out, Tensor) {
   const Tensor q = step.work.q.rows(step.rows), mixed = step.work.mixed.rows(step.rows);
   step.where.set(Operation::attention, layer_);
-  make_queries(step, h);
-  make_latent(step, h);
+  make_latent(step);
+  make_queries(step);
   ops::rope_store(step.stream, q, kv_, step.work.qkv.rows(step.rows), step.batch, rope_);
   ops::attention(step.stream, mixed, q, kv_, step.batch);
   const Tensor values = make_values(step, mixed);
@@ -49,18 +49,19 @@ Task LatentAttention::forward(Step& step, Tensor out, Tensor h) {
 }
 
 // The head's parts of qkv: rope, then nope as its key matrix absorbs it.
-void LatentAttention::make_queries(Step& step, Tensor h) const {
+void LatentAttention::make_queries(Step& step) const {
   LatentWorkspace& work = *step.work.latent;
   const int64_t rows = step.rows, heads = kv_.geometry.heads, dim = kv_.geometry.dim;
   const int64_t head_dim = config_.nope_dim + config_.rope_dim;
-  Tensor input = h;
+  Activations& prepared = step.work.linear.activations;
   if (config_.q_rank > 0) {
-    input = work.q_low.rows(rows);
-    ColumnParallel(weights_.q_down).forward(step.stream, step.work.linear, input, h);
-    ops::norm_heads(step.stream, input, 0, 1, weights_.q_norm.tensor(), eps_);
+    const Tensor low = work.q_low.rows(rows);
+    ColumnParallel(weights_.q_down).multiply(step.stream, prepared, low);
+    ops::norm_heads(step.stream, low, 0, 1, weights_.q_norm.tensor(), eps_);
+    ops::prepare(step.stream, prepared, low);
   }
   const Tensor q = work.q.rows(rows), qkv = step.work.qkv.rows(rows);
-  ColumnParallel(weights_.q_up).forward(step.stream, step.work.linear, q, input);
+  ColumnParallel(weights_.q_up).multiply(step.stream, prepared, q);
   const Tensor nope = work.narrow.view(heads * rows, config_.nope_dim);
   const Tensor absorbed = work.wide.rows(heads * rows);
   ops::copy_heads(step.stream, in_heads(nope, rows), in_rows(q, head_dim, 0), rows, heads,
@@ -74,10 +75,10 @@ void LatentAttention::make_queries(Step& step, Tensor h) const {
 
 // The one key and value of each token. The part of the value beside the key's rotated part is
 // whatever is finite: nobody reads what attention makes of it.
-void LatentAttention::make_latent(Step& step, Tensor h) const {
+void LatentAttention::make_latent(Step& step) const {
   const int64_t rows = step.rows, dim = kv_.geometry.dim, first = kv_.geometry.heads * dim;
   const Tensor kv = step.work.latent->kv.rows(rows), qkv = step.work.qkv.rows(rows);
-  ColumnParallel(weights_.kv_down).forward(step.stream, step.work.linear, kv, h);
+  ColumnParallel(weights_.kv_down).multiply(step.stream, step.work.linear.activations, kv);
   ops::norm_heads(step.stream, kv, 0, 1, weights_.kv_norm.tensor(), eps_);
   for (const int64_t at : {first, first + dim}) {
     ops::copy_heads(step.stream, in_rows(qkv, 0, at), in_rows(kv, 0, config_.kv_rank), rows, 1,

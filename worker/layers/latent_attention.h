@@ -28,8 +28,9 @@ class LatentAttention : public Block {
   Task forward(Step& step, Tensor out, Tensor h) override;
 
  private:
-  void make_queries(Step& step, Tensor h) const;
-  void make_latent(Step& step, Tensor h) const;
+  // Both take what step.work.linear.activations hold; the second may leave something else there.
+  void make_latent(Step& step) const;
+  void make_queries(Step& step) const;
   // Tensors of the step's rows, one head's after the other, through the head's matrix.
   void each_head(Step& step, Tensor y, Tensor x, const MatrixGroup& w) const;
   Tensor make_values(Step& step, Tensor mixed) const;
