@@ -139,6 +139,7 @@ std::vector<std::string> worker_arguments(const UpOptions& o, const UpPaths& pat
   add("--shares", o.shares);
   add("--expert-shares", o.expert_shares);
   add("--overlap", o.overlap == "auto" ? "" : o.overlap);
+  add("--pin", o.pin == "auto" ? "" : o.pin);
   add("--expert-copies", o.expert_copies == "auto" ? "" : o.expert_copies);
   if (o.compress_activations) arguments.push_back("--compress-activations");
   add("--rank-host", plan.replicas[size_t(replica)].rank_host);
@@ -146,6 +147,7 @@ std::vector<std::string> worker_arguments(const UpOptions& o, const UpPaths& pat
   add("--kv-memory", o.kv_memory);
   add("--max-batch", number(o.max_batch));
   add("--chunk", number(o.chunk));
+  add("--weight-cache", o.weight_cache);
   add("--isa", o.isa);
   if (o.device == "cpu") return arguments;
   arguments.insert(arguments.end(),

@@ -15,6 +15,7 @@
 #include "comm/control.h"
 #include "model/checkpoint.h"
 #include "worker/expert_load.h"
+#include "worker/pinning.h"
 #include "worker/replica_options.h"
 #include "worker/step_runner.h"
 #include "worker/weights.h"
@@ -46,6 +47,9 @@ class Rank {
   int64_t weight_bytes() const { return weights_->packed_bytes(); }
   Duration step_timeout() const { return step_timeout_; }
 
+  // How often its steps have set other threads to work (ThreadPool::regions). By the step thread.
+  int64_t regions() const { return stream_->threads().regions(); }
+
   // How long a collective may wait from now on: as long as a whole step may take, because a peer
   // may have a step's work to do before it comes. By the step thread, between steps.
   void set_patience(Duration patience);
@@ -60,6 +64,9 @@ class Rank {
   Result<std::optional<StepResult>> collect();
   // Both halves at once.
   Result<std::optional<StepResult>> execute(const StepPlan& plan);
+
+  // Before the first step, by the thread that runs steps from then on.
+  void pin_step_thread() const { pinning_.pin_step_thread(); }
 
   // Between steps, by the step thread: what this rank's tokens chose since the last call; nothing
   // where that is nothing or another rank of the dp group tells it.
@@ -82,6 +89,7 @@ class Rank {
   StepLimits limits_;
   Duration step_timeout_{};
   Partition partition_;
+  Pinning pinning_;
   std::unique_ptr<Stream> stream_;
   std::vector<Communicator*> communicators() const;
   WorkTotals work() const;

@@ -39,11 +39,15 @@ struct TraceOptions {
 
 struct ReplicaOptions {
   std::string model;  // path for Checkpoint::open
+  // CPUs: a folder where packed weights are kept, "auto" (weight_cache.h) or "off".
+  std::string weight_cache = "off";
   Layout layout;
   int threads = 1;
+  bool pin = false;  // CPU threads to processors that nobody else has claimed
   Isa isa = detect_isa();
   ActivationMode activations = ActivationMode::int8;
-  DType kv_dtype = DType::f16;  // f32, f16, bf16, f8_e4m3; with f32 activations always f32
+  // f32, f16, bf16, i8 (CPUs) or f8_e4m3 (GPUs); on CPUs with f32 activations always f32.
+  DType kv_dtype = DType::f16;
   // Bytes of KV cache of each rank. 0: room for limits.max_slots sequences of limits.max_context
   // positions, but no more than a quarter of the host's memory for all ranks on it, or nine tenths
   // of what is free on a GPU.

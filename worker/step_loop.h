@@ -16,9 +16,11 @@ namespace cohort {
 
 class StepLoop {
  public:
-  // Borrows all.
+  // Borrows all. Pins the calling thread, which must be the one that calls next().
   StepLoop(Rank& rank, PlanQueue& plans, Watchdog& watchdog)
-      : rank_(rank), plans_(plans), watchdog_(watchdog) {}
+      : rank_(rank), plans_(plans), watchdog_(watchdog) {
+    rank.pin_step_thread();
+  }
 
   // What became of the next plan: its result on the rank that samples, else nothing. Waits for a
   // plan where there is none; while it waits a load may be due, which is then all there is.
