@@ -20,22 +20,32 @@ struct alignas(64) TileBytes {
   std::byte bytes[kTileRows * kTileRowBytes];
 };
 
+// What LDTILECFG reads: palette 1 has eight tiles.
+struct alignas(64) TileConfig {
+  uint8_t palette, start_row, reserved[14];
+  uint16_t row_bytes[16];
+  uint8_t rows[16];
+};
+static_assert(sizeof(TileConfig) == 64);
+
 // Tiles 0 to 3 hold sums [rows][16] in f32; 4 and 5 factors [rows][2 * pairs] in bf16; 6 and 7
-// the other factors [pairs][16][2], pairs of columns side by side.
+// the other factors [pairs][16][2], pairs of columns side by side. rows and pairs: at most 16.
+__attribute__((always_inline)) inline TileConfig tile_config(int rows, int pairs) {
+  TileConfig config = {};
+  config.palette = 1;
+  for (int i = 0; i < 8; i++) {
+    config.row_bytes[i] = uint16_t(i == 4 || i == 5 ? 4 * pairs : kTileRowBytes);
+    config.rows[i] = uint8_t(i < 6 ? rows : pairs);
+  }
+  return config;
+}
+
 class HardwareTiles {
  public:
-  // Zeroes all. rows and pairs: at most 16. Tiles can be used from here to release(), by this
-  // thread; while they are in use the system saves 8 KiB more at every switch of threads.
+  // See tile_config(). Zeroes all. Tiles can be used from here to release(), by this thread; while
+  // they are in use the system saves 8 KiB more at every switch of threads.
   __attribute__((always_inline)) inline void configure(int rows, int pairs) {
-    struct alignas(64) {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {};
-      uint8_t rows[16] = {};
-    } config;
-    for (int i = 0; i < 8; i++) {
-      config.row_bytes[i] = uint16_t(i == 4 || i == 5 ? 4 * pairs : kTileRowBytes);
-      config.rows[i] = uint8_t(i < 6 ? rows : pairs);
-    }
+    const TileConfig config = tile_config(rows, pairs);
     asm volatile("ldtilecfg %0" ::"m"(config));
   }
   __attribute__((always_inline)) inline void release() { asm volatile("tilerelease"); }

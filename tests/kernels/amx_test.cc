@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products on AMX tiles without a processor that has them: Isa::amx means tiles in software here
-// (tests/kernels/software_tiles.cc), whatever the processor. On one that has tiles,
-// tests/kernels/matmul_test.cc runs the same kernels on those.
+// Products on AMX tiles without a processor that has them. Linked twice: with kernels on tiles in
+// software in place of the library's (software_tiles.cc), and with the library's, whose tile
+// instructions are done in software where the processor does not know them (trapped_tiles.cc).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -57,9 +57,11 @@ class AmxOfType : public testing::TestWithParam<DType> {
           << " threads";
   }
   // The test was one of tiles, unless the type is not for them. (Two streams' trials of bf16 take
-  // 768 of them.)
+  // 768 of them.) Asking for support lets a processor's own tiles be used.
+  const bool hardware_ = supported(Isa::amx);
   void TearDown() override {
     if (IsSkipped() || GetParam() == DType::f32 || GetParam() == DType::f16) return;
+    if (hardware_ && software_tile_products() == 0) return;
     EXPECT_GT(software_tile_products(), products_before_ + (is_quantized(GetParam()) ? 300 : 1000));
   }
 
@@ -74,7 +76,7 @@ TEST_P(AmxOfType, E11_HasThePortableBitsForAnyRows) {
   const int64_t columns = 512;
   const Weights w = reference::random_weights(GetParam(), 37, columns, random);
   const Matrix matrix = reference::pack(plain_, 0, {&w});
-  for (int64_t rows : {1, 7, 8, 15, 16, 17, 31, 32, 33, 47, 48, 63, 100, 130})
+  for (int64_t rows : {1, 7, 8, 16, 17, 31, 32, 33, 47, 63, 130})
     expect_portable_bits(rows_with_extremes(rows, columns, random), rows, matrix, {{0, 1}});
   const int64_t many = 16 * 16 + 5;
   expect_portable_bits(rows_with_extremes(many, columns, random), many, matrix, {{0, 1}});

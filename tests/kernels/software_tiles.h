@@ -13,13 +13,13 @@
 
 namespace cohort {
 
-// On tile units that add otherwise: pair after pair onto the sums, and without flushing. They need
-// AVX-512, as matmul_amx and matmul_bf16_amx do, which are on software tiles of the right kind.
+// Kernels on tile units that add otherwise: pair after pair onto the sums, and without flushing.
+// They need AVX-512, as all kernels on tiles do.
 MatmulPanels bf16_pair_by_pair, bf16_with_denormals;
-// How many tile products the above have computed, in this process.
-int64_t software_tile_products();
 // What this processor's FMA gives when it flushes denormals. Needs FMA.
 float processor_flushed_fma(float a, float b, float c);
+// How many tile products matmul_amx and matmul_bf16_amx have had from software, in this process.
+int64_t software_tile_products();
 
 namespace {
 
@@ -92,43 +92,45 @@ struct DenormalSum {
   }
 };
 
+// The eight registers, by number.
 template <class Sum>
-class SoftwareTiles {
+class TileRegisters {
  public:
-  void configure(int rows, int pairs) {
-    check(rows >= 1 && rows <= 16 && pairs >= 1 && pairs <= 16, "a shape that no tile has");
-    for (int i = 0; i < 8; i++)
-      tiles_[i] = {i < 6 ? rows : pairs, i == 4 || i == 5 ? 4 * pairs : kTileRowBytes, {}};
+  // config: the 64 bytes of LDTILECFG.
+  void configure(const uint8_t* config) {
+    check(config[0] == 1, "a palette other than 1");
+    for (int i = 1; i < 16; i++) check(config[i] == 0, "a start row or reserved bytes");
+    for (int i = 0; i < 8; i++) {
+      const int row_bytes = config[16 + 2 * i] + 256 * config[17 + 2 * i], rows = config[48 + i];
+      check(row_bytes <= kTileRowBytes && rows <= kTileRows, "a shape that no tile has");
+      check((row_bytes == 0) == (rows == 0), "rows without columns or columns without rows");
+      tiles_[i] = {rows, row_bytes, {}};
+    }
+    for (int i = 8; i < 16; i++)
+      check(config[16 + 2 * i] == 0 && config[17 + 2 * i] == 0 && config[48 + i] == 0,
+            "more than eight tiles");
   }
   void release() {
-    check(tiles_[0].rows != 0, "released without having been configured");
     for (Tile& tile : tiles_) tile = {};
   }
-  template <int kTile>
-  void zero() {
-    configured<kTile>();
-    __builtin_memset(tiles_[kTile].bytes, 0, sizeof tiles_[kTile].bytes);
-  }
-  template <int kTile>
-  void load(const void* from, int64_t stride) {
-    Tile& tile = configured<kTile>();
-    zero<kTile>();
+  void zero(int i) { __builtin_memset(configured(i).bytes, 0, sizeof(Tile::bytes)); }
+  void load(int i, const void* from, int64_t stride) {
+    zero(i);
+    Tile& tile = tiles_[i];
     for (int r = 0; r < tile.rows; r++)
       __builtin_memcpy(tile.bytes + r * kTileRowBytes,
                        static_cast<const std::byte*>(from) + r * stride, size_t(tile.row_bytes));
   }
-  template <int kTile>
-  void store(void* to, int64_t stride) {
-    const Tile& tile = configured<kTile>();
+  void store(int i, void* to, int64_t stride) {
+    const Tile& tile = configured(i);
     for (int r = 0; r < tile.rows; r++)
       __builtin_memcpy(static_cast<std::byte*>(to) + r * stride, tile.bytes + r * kTileRowBytes,
                        size_t(tile.row_bytes));
   }
-  template <int kSums, int kLeft, int kRight>
-  void dot() {
-    Tile& sums = configured<kSums>();
-    const Tile &left = configured<kLeft>(), &right = configured<kRight>();
-    check(kSums != kLeft && kSums != kRight && kLeft != kRight, "one tile in two roles");
+  void dot(int to, int by_rows, int by_columns) {
+    Tile& sums = configured(to);
+    const Tile &left = configured(by_rows), &right = configured(by_columns);
+    check(to != by_rows && to != by_columns && by_rows != by_columns, "one tile in two roles");
     check(sums.rows == left.rows && sums.row_bytes == right.row_bytes &&
               left.row_bytes / 4 == right.rows,
           "tiles that do not fit each other");
@@ -155,11 +157,9 @@ class SoftwareTiles {
     std::fprintf(stderr, "tiles: %s\n", what);
     std::abort();
   }
-  template <int kTile>
-  Tile& configured() {
-    static_assert(kTile >= 0 && kTile < 8);
-    check(tiles_[kTile].rows != 0, "used without having been configured");
-    return tiles_[kTile];
+  Tile& configured(int i) {
+    check(tiles_[i].rows != 0, "used without having been configured");
+    return tiles_[i];
   }
   static void widen(const Tile& tile, float (&out)[16][32]) {
     for (int r = 0; r < 16; r++)
@@ -171,6 +171,36 @@ class SoftwareTiles {
   }
 
   Tile tiles_[8] = {};
+};
+
+// In place of HardwareTiles.
+template <class Sum>
+class SoftwareTiles {
+ public:
+  void configure(int rows, int pairs) {
+    const TileConfig config = tile_config(rows, pairs);
+    registers_.configure(reinterpret_cast<const uint8_t*>(&config));
+  }
+  void release() { registers_.release(); }
+  template <int kTile>
+  void zero() {
+    registers_.zero(kTile);
+  }
+  template <int kTile>
+  void load(const void* from, int64_t stride) {
+    registers_.load(kTile, from, stride);
+  }
+  template <int kTile>
+  void store(void* to, int64_t stride) {
+    registers_.store(kTile, to, stride);
+  }
+  template <int kSums, int kLeft, int kRight>
+  void dot() {
+    registers_.dot(kSums, kLeft, kRight);
+  }
+
+ private:
+  TileRegisters<Sum> registers_;
 };
 
 }  // namespace
