@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
       "Each command explains itself: cohort COMMAND --help",
       "cohort");
   const CLI::Option* verbose =
-      app.add_flag("--verbose", "With --version: the instruction set, too");
+      app.add_flag("--verbose")->description("With --version: the instruction set, too");
   app.set_version_flag("--version", [verbose] { return version(verbose->count() > 0); });
   app.require_subcommand(1);
   int exit_code = 0;
