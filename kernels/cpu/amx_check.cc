@@ -73,7 +73,7 @@ class Trial {
   }
 
  private:
-  static constexpr int64_t kStride = kColumns + 16;
+  static constexpr int64_t kStride = kColumns + 32;
 
   std::vector<uint16_t> weights_ = std::vector<uint16_t>(kOutputs * kColumns);
   std::vector<float> wide_ = std::vector<float>(kRows * kStride);

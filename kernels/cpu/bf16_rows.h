@@ -18,9 +18,10 @@ struct Bf16Rows {
   int64_t stride;    // elements
 };
 
-// An odd number of cache lines of f32: the rows of a tile do not meet in the same sets of a cache.
+// An odd number of cache lines of bf16: the rows of a tile do not meet in the same sets of a cache,
+// and 32 columns do not straddle two lines.
 [[maybe_unused]] static int64_t bf16_stride(int64_t columns) {
-  return ((columns + 15) / 16 | 1) * 16;
+  return ((columns + 31) / 32 | 1) * 32;
 }
 
 [[maybe_unused]] static int64_t bf16_rows_at(int64_t rows, int64_t columns) {
