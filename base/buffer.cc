@@ -18,9 +18,8 @@ size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 Buffer::Buffer(size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
-  const bool huge = bytes >= kHugePage / 2;
-  const size_t rounded = round_up(bytes, huge ? kHugePage : kPage);
-  mapped_ = rounded + (huge ? kHugePage : 0);
+  const bool huge = bytes >= kHugePage;
+  mapped_ = round_up(bytes, kPage) + (huge ? kHugePage : 0);
   map_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (map_ == MAP_FAILED) {
     map_ = nullptr;
@@ -29,8 +28,9 @@ Buffer::Buffer(size_t bytes) : size_(bytes) {
   data_ = static_cast<std::byte*>(map_);
   if (!huge) return;
   data_ = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<uintptr_t>(map_), kHugePage));
-  // Advice: where it is refused the memory is merely slower.
-  (void)madvise(data_, rounded, MADV_HUGEPAGE);
+  // Whole pages alone: the rest of a last one would be memory that nobody uses. Advice: where it is
+  // refused the memory is merely slower.
+  (void)madvise(data_, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
 }
 
 Buffer::~Buffer() {
@@ -55,6 +55,10 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(size_, other.size_);
   std::swap(release_, other.release_);
   return *this;
+}
+
+Buffer view_of(std::byte* data, size_t size) {
+  return Buffer(data, size, [](void*, size_t) {});
 }
 
 }  // namespace cohort

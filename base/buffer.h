@@ -13,7 +13,8 @@ class Buffer {
  public:
   Buffer() = default;
   // Throws std::bad_alloc where the system has no memory. data() is aligned to 2 MiB for sizes from
-  // 1 MiB on, to 64 bytes at least below.
+  // 2 MiB on, to 64 bytes at least below. Memory is taken when it is first touched, by whom it
+  // should be near (a page goes to the NUMA node of the thread that touches it).
   explicit Buffer(size_t bytes);
   // Memory that came from elsewhere and goes back there by release(data, size).
   using Release = void (*)(void* data, size_t size);
@@ -41,5 +42,8 @@ class Buffer {
   size_t size_ = 0;
   Release release_ = nullptr;  // null: map_ is a mapping
 };
+
+// Somebody else's memory, which must live longer.
+Buffer view_of(std::byte* data, size_t size);
 
 }  // namespace cohort

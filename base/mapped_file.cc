@@ -22,6 +22,15 @@ Status system_error(const std::string& path, const char* what) {
   return Status(code, concat(path, ": ", what, ": ", std::strerror(error)));
 }
 
+// Of all pages that the bytes touch.
+void advise(std::span<const std::byte> mapped, int advice) {
+  if (mapped.empty()) return;
+  const uintptr_t page = uintptr_t(::sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(mapped.data()) / page * page;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(mapped.data()) + mapped.size();
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<MappedFile>> MappedFile::open(const std::string& path) {
@@ -47,12 +56,8 @@ MappedFile::~MappedFile() {
   if (size_ > 0) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-void read_ahead(std::span<const std::byte> mapped) {
-  if (mapped.empty()) return;
-  const uintptr_t page = uintptr_t(::sysconf(_SC_PAGESIZE));
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(mapped.data()) / page * page;
-  const uintptr_t end = reinterpret_cast<uintptr_t>(mapped.data()) + mapped.size();
-  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
-}
+void read_ahead(std::span<const std::byte> mapped) { advise(mapped, MADV_WILLNEED); }
+
+void let_go(std::span<const std::byte> mapped) { advise(mapped, MADV_DONTNEED); }
 
 }  // namespace cohort

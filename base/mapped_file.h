@@ -35,4 +35,9 @@ class MappedFile {
 // fault every few pages. Only a hint.
 void read_ahead(std::span<const std::byte> mapped);
 
+// Says that these bytes of a MappedFile are not needed any more: they no longer count as memory of
+// this process, and are mapped again should somebody touch them. Only a hint. (Memory of any other
+// kind would lose what it holds.)
+void let_go(std::span<const std::byte> mapped);
+
 }  // namespace cohort

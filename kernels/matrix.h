@@ -6,6 +6,8 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/buffer.h"
@@ -22,10 +24,29 @@ struct MatrixPart {
   Buffer packed;  // CPU: panels back to back, rows padded to 16; GPU: kernels/cuda/weights.h
 };
 
+// Where the packed parts of a CPU's matrices are kept. Used by one thread at a time.
+class PartStore {
+ public:
+  struct Place {
+    Buffer memory;        // of packed_bytes(); may be a view of what the store keeps
+    bool packed = false;  // it holds the part already
+  };
+  virtual ~PartStore() = default;
+  // For the part of that name. Throws std::bad_alloc.
+  virtual Place place(std::string_view name, DType dtype, int64_t rows, int64_t columns) = 0;
+};
+
 class Matrix {
  public:
-  // Copies rows [begin, end) of the part in its stored dtype to out, row after row.
+  // Copies rows [begin, end) of the part in its stored dtype to out, row after row. On a CPU called
+  // by several threads at once.
   using ReadRows = FunctionRef<Status(int64_t begin, int64_t end, std::byte* out)>;
+  struct PartSource {
+    std::string_view name;  // for the store alone
+    DType dtype;
+    int64_t rows;
+    ReadRows read;
+  };
 
   Matrix() = default;
   // unit_columns: K is cut into units of so many columns; each is one chain of additions, and unit
@@ -33,7 +54,10 @@ class Matrix {
   // A multiple of the block of every part's dtype, and of 32 where a part is quantised.
   Matrix(int64_t columns, int64_t unit_columns) : columns_(columns), unit_columns_(unit_columns) {}
 
-  // Reads and packs a few panels at a time: memory stays at one copy of the part.
+  // Reads and packs parts, all of them or none, with the stream's threads: each thread the panels
+  // that it will read in a product if these are all parts, so that their pages are near it. A few
+  // panels at a time: memory stays at one copy. store: where they are kept; null: by themselves.
+  Status add_parts(Stream& stream, std::span<const PartSource> sources, PartStore* store);
   Status add_part(Stream& stream, DType dtype, int64_t rows, ReadRows read);
 
   int64_t rows() const;  // of all parts
@@ -52,5 +76,20 @@ class Matrix {
 
 // Size of a part's packed form.
 int64_t packed_bytes(DType dtype, int64_t rows, int64_t columns);
+
+// Thread t of a product takes the panels whose first byte lies in its share of all parts' bytes:
+// parts of different types balance, and a thread reads its panels as one stream.
+struct PanelShare {
+  int64_t begin, end;  // bytes of the matrix
+
+  static PanelShare of(int64_t bytes, int64_t thread, int64_t threads) {
+    return {bytes * thread / threads, bytes * (thread + 1) / threads};
+  }
+  // The first panel of a part, of `count`, that begins at `at` or after it.
+  static int64_t first(int64_t at, int64_t part_begin, int64_t panel_bytes, int64_t count) {
+    const int64_t panel = (at - part_begin + panel_bytes - 1) / panel_bytes;
+    return panel < 0 ? 0 : panel < count ? panel : count;
+  }
+};
 
 }  // namespace cohort

@@ -51,23 +51,30 @@ void read_group_scale(const std::byte* in, int g, RowBlock& out) {
            -(half_to_float(load<uint16_t>(in + 2)) * float(minimum)));
 }
 
-// Nibbles of group g: 32 bytes hold two groups, low nibbles first. Repacked as columns i, i + 16.
+// Nibbles of group g: 32 bytes hold two groups, low nibbles first.
+void read_nibbles(const std::byte* in, int g, uint8_t (&low)[32]) {
+  uint8_t bytes[32];
+  std::memcpy(bytes, in + g / 2 * 32, 32);
+  if (g % 2 == 0)
+    for (int i = 0; i < 32; i++) low[i] = bytes[i] & 15;
+  else
+    for (int i = 0; i < 32; i++) low[i] = bytes[i] >> 4;
+}
+
+// Repacked as columns i and i + 16.
 void read_q4_k(const std::byte* in, int g, RowBlock& out) {
   read_group_scale(in, g, out);
-  const std::byte* bytes = in + 16 + g / 2 * 32;
-  for (int i = 0; i < 16; i++) {
-    const int low = int(bytes[i]) >> g % 2 * 4 & 15, high = int(bytes[i + 16]) >> g % 2 * 4 & 15;
-    out.quants[i] = uint8_t(low | high << 4);
-  }
+  uint8_t nibbles[32];
+  read_nibbles(in + 16, g, nibbles);
+  for (int i = 0; i < 16; i++) out.quants[i] = uint8_t(nibbles[i] | nibbles[i + 16] << 4);
 }
 
 void read_q5_k(const std::byte* in, int g, RowBlock& out) {
   read_group_scale(in, g, out);
-  const std::byte* bytes = in + 48 + g / 2 * 32;
-  for (int i = 0; i < 32; i++) {
-    const int low = int(bytes[i]) >> g % 2 * 4 & 15, high = int(in[16 + i]) >> g & 1;
-    out.quants[i] = uint8_t(low | high << 4);
-  }
+  uint8_t nibbles[32];
+  read_nibbles(in + 48, g, nibbles);
+  for (int i = 0; i < 32; i++)
+    out.quants[i] = uint8_t(nibbles[i] | (int(in[16 + i]) >> g & 1) << 4);
 }
 
 void read_q6_k(const std::byte* in, int g, RowBlock& out) {
@@ -85,47 +92,183 @@ void read_q6_k(const std::byte* in, int g, RowBlock& out) {
 }
 
 // Columns 32 b .. of a stored row.
-void read_block(DType type, const std::byte* row, int64_t b, RowBlock& out) {
-  const DTypeInfo& about = info(type);
+template <DType kType>
+void read_block(const std::byte* row, int64_t b, const DTypeInfo& about, RowBlock& out) {
   const int per_block = about.block_elements / kQuantBlock, g = int(b % per_block);
   const std::byte* in = row + b / per_block * about.block_bytes;
-  if (type == DType::q4_k) return read_q4_k(in, g, out);
-  if (type == DType::q5_k) return read_q5_k(in, g, out);
-  if (type == DType::q6_k) return read_q6_k(in, g, out);
+  if constexpr (kType == DType::q4_k) return read_q4_k(in, g, out);
+  if constexpr (kType == DType::q5_k) return read_q5_k(in, g, out);
+  if constexpr (kType == DType::q6_k) return read_q6_k(in, g, out);
   std::memcpy(out.scales, in, 2);
-  if (type == DType::q8_0) std::memcpy(out.quants, in + 2, 32);
-  if (type == DType::q4_0) std::memcpy(out.quants, in + 2, 16);
-  if (type == DType::q5_0) read_5bit(in + 6, load<uint32_t>(in + 2), 16, out);
-  if (type == DType::q4_1 || type == DType::q5_1) std::memcpy(out.minimum, in + 2, 2);
-  if (type == DType::q4_1) std::memcpy(out.quants, in + 4, 16);
-  if (type == DType::q5_1) read_5bit(in + 8, load<uint32_t>(in + 4), 0, out);
+  if constexpr (quant_form(kType).minimum) std::memcpy(out.minimum, in + 2, 2);
+  if constexpr (kType == DType::q8_0) std::memcpy(out.quants, in + 2, 32);
+  if constexpr (kType == DType::q4_0) std::memcpy(out.quants, in + 2, 16);
+  if constexpr (kType == DType::q4_1) std::memcpy(out.quants, in + 4, 16);
+  if constexpr (kType == DType::q5_0) read_5bit(in + 6, load<uint32_t>(in + 2), 16, out);
+  if constexpr (kType == DType::q5_1) read_5bit(in + 8, load<uint32_t>(in + 4), 0, out);
 }
 
-void pack_quants(DType type, int64_t columns, int rows, const std::byte* stored, std::byte* panel) {
-  const QuantForm form = quant_form(type);
-  const PanelShape shape = panel_shape(form, columns);
-  const size_t element = form.wide ? 4 : 2, scales = form.halves ? 2 : 1;
-  for (int r = 0; r < rows; r++, stored += bytes_of(type, columns))
-    for (int64_t b = 0; b < shape.blocks; b++) {
+// Any type, any number of rows, one block of one row after the other. Lanes without a row are left.
+template <DType kType>
+void pack_blocks(int64_t columns, int rows, const std::byte* stored, std::byte* panel) {
+  constexpr QuantForm kForm = quant_form(kType);
+  constexpr size_t kElement = kForm.wide ? 4 : 2, kScales = kForm.halves ? 2 : 1;
+  constexpr int kVectors = kForm.nibbles ? 4 : 8;
+  const PanelShape shape = panel_shape(kForm, columns);
+  const DTypeInfo& about = info(kType);
+  const int64_t row_bytes = bytes_of(kType, columns);
+  for (int64_t b = 0; b < shape.blocks; b++)
+    for (int r = 0; r < rows; r++) {
       RowBlock block;
-      read_block(type, stored, b, block);
-      for (size_t i = 0; i < scales; i++)
-        std::memcpy(panel + b * shape.scale_bytes + (i * kPanelRows + size_t(r)) * element,
-                    block.scales + i * element, element);
-      if (form.minimum)
-        std::memcpy(panel + shape.minima_at + (size_t(b) * kPanelRows + size_t(r)) * element,
-                    block.minimum, element);
+      read_block<kType>(stored + r * row_bytes, b, about, block);
+      for (size_t i = 0; i < kScales; i++)
+        std::memcpy(panel + b * shape.scale_bytes + (i * kPanelRows + size_t(r)) * kElement,
+                    block.scales + i * kElement, kElement);
+      if (kForm.minimum)
+        std::memcpy(panel + shape.minima_at + (size_t(b) * kPanelRows + size_t(r)) * kElement,
+                    block.minimum, kElement);
       std::byte* to = panel + shape.quants_at + b * shape.quant_bytes + r * 4;
-      for (int g = 0; g < shape.quant_bytes / 64; g++)
-        std::memcpy(to + g * 64, block.quants + g * 4, 4);
+      for (int g = 0; g < kVectors; g++) std::memcpy(to + g * 64, block.quants + g * 4, 4);
     }
 }
 
-void pack_plain(size_t element, int64_t columns, int rows, const std::byte* stored,
-                std::byte* panel) {
-  for (int r = 0; r < rows; r++)
-    for (int64_t k = 0; k < columns; k++, stored += element)
-      std::memcpy(panel + (size_t(k) * kPanelRows + size_t(r)) * element, stored, element);
+// Sixteen bytes as the compiler's vectors: every processor we know has these.
+using Words = uint32_t __attribute__((vector_size(16)));
+using Halves = uint16_t __attribute__((vector_size(16)));
+
+struct Square {
+  Words row[4];
+};
+
+inline Words words_at(const std::byte* in) {
+  Words words;
+  std::memcpy(&words, in, sizeof words);
+  return words;
+}
+
+inline Halves halves_at(const std::byte* in) {
+  Halves halves;
+  std::memcpy(&halves, in, sizeof halves);
+  return halves;
+}
+
+[[gnu::always_inline]] inline Square transposed(const Square& in) {
+  const Words a = __builtin_shufflevector(in.row[0], in.row[1], 0, 4, 1, 5);
+  const Words b = __builtin_shufflevector(in.row[2], in.row[3], 0, 4, 1, 5);
+  const Words c = __builtin_shufflevector(in.row[0], in.row[1], 2, 6, 3, 7);
+  const Words d = __builtin_shufflevector(in.row[2], in.row[3], 2, 6, 3, 7);
+  return {{__builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
+           __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)}};
+}
+
+// Four words of each of four rows, `stride` bytes apart, become a quarter of four vectors of 64
+// bytes.
+[[gnu::always_inline]] inline void turn_words(const std::byte* in, int64_t stride, std::byte* out) {
+  Square square;
+  for (int i = 0; i < 4; i++) square.row[i] = words_at(in + i * stride);
+  square = transposed(square);
+  for (int i = 0; i < 4; i++) std::memcpy(out + i * 64, &square.row[i], 16);
+}
+
+// Eight 16-bit columns of each of eight rows become half of eight vectors of 32 bytes: words of two
+// rows, then as above.
+[[gnu::always_inline]] inline void turn_halves(const std::byte* in, int64_t stride,
+                                               std::byte* out) {
+  Square low, high;
+  for (int i = 0; i < 4; i++) {
+    const Halves a = halves_at(in + 2 * i * stride), b = halves_at(in + (2 * i + 1) * stride);
+    low.row[i] = Words(__builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11));
+    high.row[i] = Words(__builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15));
+  }
+  low = transposed(low);
+  high = transposed(high);
+  for (int i = 0; i < 4; i++) {
+    std::memcpy(out + i * 32, &low.row[i], 16);
+    std::memcpy(out + (i + 4) * 32, &high.row[i], 16);
+  }
+}
+
+// Sixteen rows of a type whose stored quants are those of the panel: a transposition of words.
+template <DType kType>
+void pack_words(int64_t columns, const std::byte* stored, std::byte* panel) {
+  constexpr QuantForm kForm = quant_form(kType);
+  constexpr int kTurns = kForm.nibbles ? 1 : 2;
+  constexpr int64_t kQuantsAt = kForm.minimum ? 4 : 2, kBytes = kQuantsAt + kTurns * 16;
+  const PanelShape shape = panel_shape(kForm, columns);
+  const int64_t row_bytes = shape.blocks * kBytes;
+  for (int64_t b = 0; b < shape.blocks; b++) {
+    const std::byte* in = stored + b * kBytes;
+    for (int r = 0; r < kPanelRows; r++) {
+      std::memcpy(panel + b * shape.scale_bytes + r * 2, in + r * row_bytes, 2);
+      if (kForm.minimum)
+        std::memcpy(panel + shape.minima_at + b * 32 + r * 2, in + r * row_bytes + 2, 2);
+    }
+    std::byte* out = panel + shape.quants_at + b * shape.quant_bytes;
+    for (int r = 0; r < kPanelRows; r += 4)
+      for (int i = 0; i < kTurns; i++)
+        turn_words(in + r * row_bytes + kQuantsAt + 16 * i, row_bytes, out + 256 * i + r * 4);
+  }
+}
+
+template <DType kType>
+void pack_quants(int64_t columns, int rows, const std::byte* stored, std::byte* panel) {
+  constexpr bool kAsStored = kType == DType::q4_0 || kType == DType::q4_1 || kType == DType::q8_0;
+  if constexpr (kAsStored)
+    if (rows == kPanelRows) return pack_words<kType>(columns, stored, panel);
+  pack_blocks<kType>(columns, rows, stored, panel);
+}
+
+void pack_quantized(DType type, int64_t columns, int rows, const std::byte* stored,
+                    std::byte* panel) {
+  switch (type) {
+    case DType::q8_0:
+      return pack_quants<DType::q8_0>(columns, rows, stored, panel);
+    case DType::q4_0:
+      return pack_quants<DType::q4_0>(columns, rows, stored, panel);
+    case DType::q4_1:
+      return pack_quants<DType::q4_1>(columns, rows, stored, panel);
+    case DType::q5_0:
+      return pack_quants<DType::q5_0>(columns, rows, stored, panel);
+    case DType::q5_1:
+      return pack_quants<DType::q5_1>(columns, rows, stored, panel);
+    case DType::q4_k:
+      return pack_quants<DType::q4_k>(columns, rows, stored, panel);
+    case DType::q5_k:
+      return pack_quants<DType::q5_k>(columns, rows, stored, panel);
+    default:
+      return pack_quants<DType::q6_k>(columns, rows, stored, panel);
+  }
+}
+
+// Columns of 16 rows, one cache line of each row: lines of rows that lie a power of two apart fall
+// out of the first-level cache together, so a few rows are done with at a time.
+template <size_t kElement>
+[[gnu::always_inline]] inline void turn_lines(const std::byte* in, int64_t stride, std::byte* out) {
+  constexpr int kRows = kElement == 4 ? 4 : 8;
+  for (int r = 0; r < kPanelRows; r += kRows)
+    for (int i = 0; i < 4; i++) {
+      const std::byte* from = in + r * stride + i * 16;
+      std::byte* to = out + i * 256 + r * int(kElement);
+      if constexpr (kElement == 4)
+        turn_words(from, stride, to);
+      else
+        turn_halves(from, stride, to);
+    }
+}
+
+// kElement: 2 or 4 bytes of each weight.
+template <size_t kElement>
+void pack_plain(int64_t columns, int rows, const std::byte* stored, std::byte* panel) {
+  constexpr int64_t kTurned = 64 / kElement;  // columns at once
+  const int64_t row_bytes = columns * int64_t(kElement);
+  int64_t k = 0;
+  for (; rows == kPanelRows && k + kTurned <= columns; k += kTurned)
+    turn_lines<kElement>(stored + k * int64_t(kElement), row_bytes,
+                         panel + size_t(k) * kPanelRows * kElement);
+  for (; k < columns; k++)
+    for (int r = 0; r < rows; r++)
+      std::memcpy(panel + (size_t(k) * kPanelRows + size_t(r)) * kElement,
+                  stored + r * row_bytes + k * int64_t(kElement), kElement);
 }
 
 float narrow_or_wide(bool wide, const std::byte* in) {
@@ -166,9 +309,17 @@ int64_t packed_bytes(DType type, int64_t rows, int64_t columns) {
 }
 
 void pack_panel(DType type, int64_t columns, int rows, const std::byte* stored, std::byte* panel) {
-  std::memset(panel, 0, size_t(panel_bytes(type, columns)));
-  if (is_quantized(type)) return pack_quants(type, columns, rows, stored, panel);
-  pack_plain(size_t(info(type).block_bytes), columns, rows, stored, panel);
+  if (rows < kPanelRows) std::memset(panel, 0, size_t(panel_bytes(type, columns)));
+  if (!is_quantized(type)) {
+    if (info(type).block_bytes == 4) return pack_plain<4>(columns, rows, stored, panel);
+    return pack_plain<2>(columns, rows, stored, panel);
+  }
+  const QuantForm form = quant_form(type);
+  const PanelShape shape = panel_shape(form, columns);
+  const int64_t minima = form.minimum ? shape.blocks * kPanelRows * (form.wide ? 4 : 2) : 0;
+  const int64_t padding = shape.minima_at + minima;
+  std::memset(panel + padding, 0, size_t(shape.quants_at - padding));
+  pack_quantized(type, columns, rows, stored, panel);
 }
 
 void unpack_row(DType type, int64_t columns, const std::byte* panel, int lane, float* out) {

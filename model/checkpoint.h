@@ -60,6 +60,9 @@ class Checkpoint {
   // in the stored dtype. Columns must be whole blocks of the dtype.
   virtual Status read(const WeightInfo& weight, int64_t row_begin, int64_t row_end,
                       int64_t column_begin, int64_t column_end, std::byte* out) = 0;
+  // Hints: that all of these rows will be read now, bit by bit, or that they have been.
+  virtual void will_read(const WeightInfo&, int64_t /*row_begin*/, int64_t /*row_end*/) {}
+  virtual void have_read(const WeightInfo&, int64_t /*row_begin*/, int64_t /*row_end*/) {}
   virtual int64_t bytes_read() const = 0;
   virtual int64_t total_weight_bytes() const = 0;
 

@@ -15,6 +15,9 @@ namespace {
 // checkpoint reads a few megabytes. Not counted in bytes_read().
 constexpr size_t kSampleBytes = 4096;
 
+// Who reads less at once says will_read(), or does not mind.
+constexpr size_t kReadAheadBytes = size_t(1) << 20;
+
 // All that gives the weights their meaning, in a fixed form. The name is for people only.
 std::string canonical_text(const ModelConfig& c) {
   std::string text =
@@ -111,7 +114,7 @@ Status MappedCheckpoint::read(const WeightInfo& weight, int64_t row_begin, int64
   const std::byte* first = stored.data.data() + size_t(row_begin) * stride + offset;
   if (rows == 0 || width == 0) return {};
   if (width == stride) {
-    read_ahead({first, rows * stride});
+    if (rows * stride >= kReadAheadBytes) read_ahead({first, rows * stride});
     std::memcpy(out, first, rows * stride);
   } else {
     for (size_t row = 0; row < rows; row++)
@@ -119,6 +122,24 @@ Status MappedCheckpoint::read(const WeightInfo& weight, int64_t row_begin, int64
   }
   bytes_read_ += int64_t(rows * width);
   return {};
+}
+
+std::span<const std::byte> MappedCheckpoint::stored_rows(const WeightInfo& weight, int64_t begin,
+                                                         int64_t end) const {
+  const auto found = by_name_.find(weight.name);
+  if (found == by_name_.end()) return {};
+  const BoundWeight& stored = parts_.weights[found->second];
+  if (stored.parts || begin < 0 || begin > end || end > stored.info.rows) return {};
+  const size_t stride = size_t(bytes_of(stored.info.dtype, stored.info.columns));
+  return stored.data.subspan(size_t(begin) * stride, size_t(end - begin) * stride);
+}
+
+void MappedCheckpoint::will_read(const WeightInfo& weight, int64_t row_begin, int64_t row_end) {
+  read_ahead(stored_rows(weight, row_begin, row_end));
+}
+
+void MappedCheckpoint::have_read(const WeightInfo& weight, int64_t row_begin, int64_t row_end) {
+  let_go(stored_rows(weight, row_begin, row_end));
 }
 
 }  // namespace cohort

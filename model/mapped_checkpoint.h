@@ -31,12 +31,18 @@ class MappedCheckpoint : public Checkpoint {
   const WeightInfo* find(std::string_view name) const override;
   Status read(const WeightInfo& weight, int64_t row_begin, int64_t row_end, int64_t column_begin,
               int64_t column_end, std::byte* out) override;
+  void will_read(const WeightInfo& weight, int64_t row_begin, int64_t row_end) override;
+  void have_read(const WeightInfo& weight, int64_t row_begin, int64_t row_end) override;
   int64_t bytes_read() const override { return bytes_read_; }
   int64_t total_weight_bytes() const override { return total_bytes_; }
   Result<std::unique_ptr<Tokenizer>> tokenizer() const override { return parts_.load_tokenizer(); }
   const std::string& fingerprint() const override { return fingerprint_; }
 
  private:
+  // Whole rows as they are stored; nothing for what is made from several tensors.
+  std::span<const std::byte> stored_rows(const WeightInfo& weight, int64_t begin,
+                                         int64_t end) const;
+
   const Parts parts_;
   std::vector<WeightInfo> infos_;
   std::unordered_map<std::string_view, size_t> by_name_;  // places in parts_ and infos_

@@ -50,7 +50,8 @@ class ProgressPrinter {
 
 // Until there is a reason to end: OK if we were told to.
 Status serve(const BatchLoop& loop, const RankGroup& group, const Session& session) {
-  for (bool announced = false; !told_to_end();) {
+  constexpr Duration kSoon = std::chrono::milliseconds(5), kLater = std::chrono::milliseconds(100);
+  for (bool announced = false; !told_to_end(announced ? kLater : kSoon);) {
     COHORT_RETURN_IF_ERROR(group.failure());
     COHORT_RETURN_IF_ERROR(session.rejected());
     if (loop.ended()) return Status::ok_status();  // wait() tells why

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/weight_loader.h"
 
+#include <atomic>
 #include <cstring>
+#include <deque>
+#include <mutex>
 #include <tuple>
 #include <vector>
 
@@ -12,10 +15,43 @@ std::string layer_name(int64_t layer, const std::string& weight) {
   return concat("layers.", layer, ".", weight);
 }
 
+// What a matrix reads a part from. Read by several threads at once: the first says how far it goes.
+class StoredPart {
+ public:
+  StoredPart(Checkpoint& checkpoint, const WeightInfo& weight, Slice rows, Slice columns)
+      : checkpoint_(checkpoint), weight_(weight), rows_(rows), columns_(columns) {}
+  ~StoredPart() {
+    if (begun_) checkpoint_.have_read(weight_, rows_.begin, rows_.end);
+  }
+  StoredPart(const StoredPart&) = delete;
+  StoredPart& operator=(const StoredPart&) = delete;
+
+  Status operator()(int64_t begin, int64_t end, std::byte* out) const {
+    if (!begun_.exchange(true)) checkpoint_.will_read(weight_, rows_.begin, rows_.end);
+    return checkpoint_.read(weight_, rows_.begin + begin, rows_.begin + end, columns_.begin,
+                            columns_.end, out);
+  }
+  Matrix::PartSource source(std::string_view name) const {
+    return {name, weight_.dtype, rows_.size(), *this};
+  }
+  Matrix::PartSource source() const { return source(weight_.name); }
+
+ private:
+  Checkpoint& checkpoint_;
+  const WeightInfo& weight_;
+  const Slice rows_, columns_;
+  mutable std::atomic<bool> begun_{false};
+};
+
 }  // namespace
 
-WeightLoader::WeightLoader(Checkpoint& checkpoint, const WeightShard& shard, Stream& stream)
-    : checkpoint_(checkpoint), config_(checkpoint.config()), shard_(shard), stream_(stream) {
+WeightLoader::WeightLoader(Checkpoint& checkpoint, const WeightShard& shard, Stream& stream,
+                           PartStore* store)
+    : checkpoint_(checkpoint),
+      config_(checkpoint.config()),
+      shard_(shard),
+      stream_(stream),
+      store_(store) {
   const bool latent = config_.latent.kv_rank > 0;
   const int64_t head = latent ? config_.latent.value_dim : config_.head_dim;
   const int64_t group = config_.heads / config_.kv_heads;
@@ -52,7 +88,7 @@ Result<VectorWeight> WeightLoader::vector(const std::string& name, Slice part, i
 
 Result<Matrix> WeightLoader::table(const std::string& name) {
   Matrix m(config_.hidden, 0);
-  COHORT_RETURN_IF_ERROR(add(m, name, config_.vocab, vocab_));
+  COHORT_RETURN_IF_ERROR(add(m, {{name, config_.vocab, vocab_}}));
   return m;
 }
 
@@ -80,9 +116,9 @@ Status WeightLoader::load_attention(LayerWeights& w, int64_t n) {
   const int64_t q_rows = config_.heads * config_.head_dim;
   const int64_t kv_rows = config_.kv_heads * config_.head_dim;
   w.qkv = Matrix(config_.hidden, 0);
-  COHORT_RETURN_IF_ERROR(add(w.qkv, layer_name(n, "attention.q"), q_rows, q_));
-  COHORT_RETURN_IF_ERROR(add(w.qkv, layer_name(n, "attention.k"), kv_rows, kv_));
-  COHORT_RETURN_IF_ERROR(add(w.qkv, layer_name(n, "attention.v"), kv_rows, kv_));
+  COHORT_RETURN_IF_ERROR(add(w.qkv, {{layer_name(n, "attention.q"), q_rows, q_},
+                                     {layer_name(n, "attention.k"), kv_rows, kv_},
+                                     {layer_name(n, "attention.v"), kv_rows, kv_}}));
   if (config_.query_key_norm != QueryKeyNorm::none)
     COHORT_RETURN_IF_ERROR(load_query_key_norms(w, n));
   if (!config_.qkv_bias) return {};
@@ -117,49 +153,31 @@ Status WeightLoader::load_latent(LayerWeights& w, int64_t n) {
   if (c.q_rank > 0) {
     const Slice all{0, c.q_rank};
     latent.q_down = Matrix(config_.hidden, 0);
-    COHORT_RETURN_IF_ERROR(add(latent.q_down, layer_name(n, "attention.q_down"), c.q_rank, all));
+    COHORT_RETURN_IF_ERROR(
+        add(latent.q_down, {{layer_name(n, "attention.q_down"), c.q_rank, all}}));
     COHORT_ASSIGN_OR_RETURN(latent.q_norm,
                             vector(layer_name(n, "attention.q_down_norm"), all, c.q_rank));
   }
   latent.q_up = Matrix(c.q_rank > 0 ? c.q_rank : config_.hidden, 0);
-  COHORT_RETURN_IF_ERROR(
-      add(latent.q_up, layer_name(n, c.q_rank > 0 ? "attention.q_up" : "attention.q"), q_rows, q_));
+  COHORT_RETURN_IF_ERROR(add(
+      latent.q_up, {{layer_name(n, c.q_rank > 0 ? "attention.q_up" : "attention.q"), q_rows, q_}}));
   latent.kv_down = Matrix(config_.hidden, 0);
-  COHORT_RETURN_IF_ERROR(add(latent.kv_down, layer_name(n, "attention.kv_down"),
-                             c.kv_rank + c.rope_dim, {0, c.kv_rank + c.rope_dim}));
+  COHORT_RETURN_IF_ERROR(add(
+      latent.kv_down,
+      {{layer_name(n, "attention.kv_down"), c.kv_rank + c.rope_dim, {0, c.kv_rank + c.rope_dim}}}));
   COHORT_ASSIGN_OR_RETURN(
       latent.kv_norm, vector(layer_name(n, "attention.kv_down_norm"), {0, c.kv_rank}, c.kv_rank));
   return load_heads(latent, layer_name(n, "attention.kv_up"));
 }
 
-// Keys and values of each of this rank's heads: what makes keys is turned, because queries absorb
-// it: q . (K c) = (K^T q) . c.
+// Keys and values of each of this rank's heads.
 Status WeightLoader::load_heads(LatentWeights& w, const std::string& name) {
   const LatentConfig& c = config_.latent;
-  const int64_t rows = c.nope_dim + c.value_dim;
-  COHORT_ASSIGN_OR_RETURN(const WeightInfo* weight, find(name, config_.heads * rows, c.kv_rank));
-  std::vector<std::byte> stored(size_t(bytes_of(weight->dtype, c.nope_dim * c.kv_rank)));
-  std::vector<float> keys(size_t(c.nope_dim * c.kv_rank)), turned(keys.size());
+  COHORT_ASSIGN_OR_RETURN(const WeightInfo* weight,
+                          find(name, config_.heads * (c.nope_dim + c.value_dim), c.kv_rank));
   for (int64_t head = q_.begin / config_.head_dim; head < q_.end / config_.head_dim; head++) {
-    const int64_t first = head * rows;
-    COHORT_RETURN_IF_ERROR(
-        checkpoint_.read(*weight, first, first + c.nope_dim, 0, c.kv_rank, stored.data()));
-    dequantize(weight->dtype, stored.data(), int64_t(keys.size()), keys.data());
-    for (int64_t i = 0; i < c.nope_dim; i++)
-      for (int64_t j = 0; j < c.kv_rank; j++)
-        turned[size_t(j * c.nope_dim + i)] = keys[size_t(i * c.kv_rank + j)];
-    Matrix key(c.nope_dim, 0), value(c.kv_rank, 0);
-    COHORT_RETURN_IF_ERROR(key.add_part(
-        stream_, DType::f32, c.kv_rank, [&](int64_t begin, int64_t end, std::byte* out) -> Status {
-          std::memcpy(out, &turned[size_t(begin * c.nope_dim)],
-                      size_t((end - begin) * c.nope_dim) * sizeof(float));
-          return {};
-        }));
-    COHORT_RETURN_IF_ERROR(value.add_part(
-        stream_, weight->dtype, c.value_dim, [&](int64_t begin, int64_t end, std::byte* out) {
-          const int64_t at = first + c.nope_dim;
-          return checkpoint_.read(*weight, at + begin, at + end, 0, c.kv_rank, out);
-        }));
+    COHORT_ASSIGN_OR_RETURN(Matrix key, key_of_head(*weight, head));
+    COHORT_ASSIGN_OR_RETURN(Matrix value, value_of_head(*weight, head));
     w.key_up.matrices.push_back(std::move(key));
     w.value_up.matrices.push_back(std::move(value));
   }
@@ -168,12 +186,55 @@ Status WeightLoader::load_heads(LatentWeights& w, const std::string& name) {
   return {};
 }
 
+// What makes keys is turned, because queries absorb it: q . (K c) = (K^T q) . c. Turned once, by
+// the first thread that asks, and not at all where the store has it.
+Result<Matrix> WeightLoader::key_of_head(const WeightInfo& weight, int64_t head) {
+  const LatentConfig& c = config_.latent;
+  const int64_t first = head * (c.nope_dim + c.value_dim), size = c.nope_dim * c.kv_rank;
+  std::vector<float> turned;
+  Status status;
+  std::once_flag once;
+  const auto turn = [&] {
+    std::vector<std::byte> stored(size_t(bytes_of(weight.dtype, size)));
+    std::vector<float> keys(static_cast<size_t>(size));
+    status = checkpoint_.read(weight, first, first + c.nope_dim, 0, c.kv_rank, stored.data());
+    dequantize(weight.dtype, stored.data(), size, keys.data());
+    turned.resize(keys.size());
+    for (int64_t i = 0; i < c.nope_dim; i++)
+      for (int64_t j = 0; j < c.kv_rank; j++)
+        turned[size_t(j * c.nope_dim + i)] = keys[size_t(i * c.kv_rank + j)];
+  };
+  const auto read = [&](int64_t begin, int64_t end, std::byte* out) -> Status {
+    std::call_once(once, turn);
+    COHORT_RETURN_IF_ERROR(status);
+    std::memcpy(out, &turned[size_t(begin * c.nope_dim)],
+                size_t((end - begin) * c.nope_dim) * sizeof(float));
+    return {};
+  };
+  const std::string name = concat(weight.name, ".", head, ".key");
+  const Matrix::PartSource source{name, DType::f32, c.kv_rank, read};
+  Matrix key(c.nope_dim, 0);
+  COHORT_RETURN_IF_ERROR(key.add_parts(stream_, {&source, 1}, store_));
+  return key;
+}
+
+Result<Matrix> WeightLoader::value_of_head(const WeightInfo& weight, int64_t head) {
+  const LatentConfig& c = config_.latent;
+  const int64_t first = head * (c.nope_dim + c.value_dim) + c.nope_dim;
+  const StoredPart part(checkpoint_, weight, {first, first + c.value_dim}, {0, c.kv_rank});
+  const std::string name = concat(weight.name, ".", head, ".value");
+  const Matrix::PartSource source = part.source(name);
+  Matrix value(c.kv_rank, 0);
+  COHORT_RETURN_IF_ERROR(value.add_parts(stream_, {&source, 1}, store_));
+  return value;
+}
+
 Result<FeedForwardWeights> WeightLoader::feed_forward(const std::string& prefix, int64_t all,
                                                       Slice part, int64_t unit) {
   FeedForwardWeights w;
   w.gate_up = Matrix(config_.hidden, 0);
-  COHORT_RETURN_IF_ERROR(add(w.gate_up, prefix + ".gate", all, part));
-  COHORT_RETURN_IF_ERROR(add(w.gate_up, prefix + ".up", all, part));
+  COHORT_RETURN_IF_ERROR(
+      add(w.gate_up, {{prefix + ".gate", all, part}, {prefix + ".up", all, part}}));
   COHORT_ASSIGN_OR_RETURN(w.down, columns(prefix + ".down", all, part, unit));
   return w;
 }
@@ -182,7 +243,7 @@ Result<std::unique_ptr<ExpertWeights>> WeightLoader::experts(int64_t n) {
   const ExpertsConfig& e = config_.experts;
   auto w = std::make_unique<ExpertWeights>();
   w->router = Matrix(config_.hidden, 0);
-  COHORT_RETURN_IF_ERROR(add(w->router, layer_name(n, "router"), e.count, {0, e.count}));
+  COHORT_RETURN_IF_ERROR(add(w->router, {{layer_name(n, "router"), e.count, {0, e.count}}}));
   if (e.choice_bias) {
     COHORT_ASSIGN_OR_RETURN(w->router_bias,
                             vector(layer_name(n, "router_bias"), {0, e.count}, e.count));
@@ -199,7 +260,7 @@ Result<std::unique_ptr<ExpertWeights>> WeightLoader::experts(int64_t n) {
                                                   shared_, shard_.units.shared_ffn_columns));
   if (!e.shared_gate) return w;
   w->shared_gate = Matrix(config_.hidden, 0);
-  COHORT_RETURN_IF_ERROR(add(w->shared_gate, layer_name(n, "shared_gate"), 1, {0, 1}));
+  COHORT_RETURN_IF_ERROR(add(w->shared_gate, {{layer_name(n, "shared_gate"), 1, {0, 1}}}));
   return w;
 }
 
@@ -207,8 +268,8 @@ Result<ExpertMatrices> WeightLoader::expert(int64_t layer, int64_t number) {
   const std::string prefix = layer_name(layer, concat("experts.", number));
   const int64_t ffn = config_.experts.ffn;
   ExpertMatrices w{Matrix(config_.hidden, 0), {}};
-  COHORT_RETURN_IF_ERROR(add(w.gate_up, prefix + ".gate", ffn, {0, ffn}));
-  COHORT_RETURN_IF_ERROR(add(w.gate_up, prefix + ".up", ffn, {0, ffn}));
+  COHORT_RETURN_IF_ERROR(
+      add(w.gate_up, {{prefix + ".gate", ffn, {0, ffn}}, {prefix + ".up", ffn, {0, ffn}}}));
   COHORT_ASSIGN_OR_RETURN(w.down, columns(prefix + ".down", ffn, {0, ffn}, 0));
   return w;
 }
@@ -225,13 +286,15 @@ Result<const WeightInfo*> WeightLoader::find(const std::string& name, int64_t ro
   return weight;
 }
 
-Status WeightLoader::add(Matrix& m, const std::string& name, int64_t all, Slice rows) {
-  COHORT_ASSIGN_OR_RETURN(const WeightInfo* weight, find(name, all, m.columns()));
-  return m.add_part(stream_, weight->dtype, rows.size(),
-                    [&](int64_t begin, int64_t end, std::byte* out) {
-                      return checkpoint_.read(*weight, rows.begin + begin, rows.begin + end, 0,
-                                              weight->columns, out);
-                    });
+Status WeightLoader::add(Matrix& m, const std::vector<RowsOf>& parts) {
+  std::deque<StoredPart> stored;
+  std::vector<Matrix::PartSource> sources;
+  for (const RowsOf& part : parts) {
+    COHORT_ASSIGN_OR_RETURN(const WeightInfo* weight, find(part.name, part.all, m.columns()));
+    sources.push_back(
+        stored.emplace_back(checkpoint_, *weight, part.rows, Slice{0, weight->columns}).source());
+  }
+  return m.add_parts(stream_, sources, store_);
 }
 
 Result<Matrix> WeightLoader::columns(const std::string& name, int64_t all, Slice part,
@@ -239,10 +302,9 @@ Result<Matrix> WeightLoader::columns(const std::string& name, int64_t all, Slice
   COHORT_ASSIGN_OR_RETURN(const WeightInfo* weight, find(name, config_.hidden, all));
   // A GPU that may add in any order does a row-parallel product in one go.
   Matrix m(part.size(), stream_.fixed_order() ? unit : 0);
-  COHORT_RETURN_IF_ERROR(m.add_part(
-      stream_, weight->dtype, config_.hidden, [&](int64_t begin, int64_t end, std::byte* out) {
-        return checkpoint_.read(*weight, begin, end, part.begin, part.end, out);
-      }));
+  const StoredPart stored(checkpoint_, *weight, {0, config_.hidden}, part);
+  const Matrix::PartSource source = stored.source();
+  COHORT_RETURN_IF_ERROR(m.add_parts(stream_, {&source, 1}, store_));
   return m;
 }
 

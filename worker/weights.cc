@@ -98,6 +98,27 @@ int64_t packed(const LayerWeights& w) {
   return bytes;
 }
 
+std::string to_text(const UnitRange& r) { return concat(r.begin, "-", r.end); }
+
+// All that decides the packed weights of a rank, but for the format (weight_cache.h).
+std::string cache_identity(const Checkpoint& checkpoint, const WeightShard& s) {
+  const ModelUnits& u = s.units;
+  return concat("model ", checkpoint.fingerprint(), "; files ", files_stamp(checkpoint.path()),
+                "; units of ", u.kv_heads_per_unit, " ", u.ffn_columns, " ", u.shared_ffn_columns,
+                " ", u.vocab_rows, "; attention ", to_text(s.attention), "; ffn ", to_text(s.ffn),
+                "; shared ffn ", to_text(s.shared_ffn), "; vocabulary ", to_text(s.vocab),
+                "; experts ", to_text(s.experts), "; layers ", to_text(s.layers),
+                s.first_stage ? "; first stage" : "", s.last_stage ? "; last stage" : "");
+}
+
+std::unique_ptr<WeightStore> make_store(const Checkpoint& checkpoint, const WeightShard& shard,
+                                        Stream& stream, const std::string& cache) {
+  if (cache.empty()) return std::make_unique<WeightStore>();
+  const std::string identity = cache_identity(checkpoint, shard);
+  return std::make_unique<WeightStore>(weight_cache_path(cache, checkpoint.path(), identity),
+                                       identity, stream.threads());
+}
+
 }  // namespace
 
 int64_t Weights::packed_bytes() const {
@@ -132,22 +153,26 @@ ModelShape shape_of(const Checkpoint& checkpoint) {
 
 Result<std::unique_ptr<Weights>> load_weights(Checkpoint& checkpoint, const WeightShard& shard,
                                               Stream& stream, Communicator& pp,
-                                              const LoadProgress& progress) {
-  WeightLoader loader(checkpoint, shard, stream);
-  const int64_t ends = shard.first_stage + shard.last_stage;
+                                              const LoadProgress& progress,
+                                              const std::string& cache) {
   auto weights = std::make_unique<Weights>();
+  if (stream.kind() == DeviceKind::cpu)
+    weights->store = make_store(checkpoint, shard, stream, cache);
+  WeightLoader loader(checkpoint, shard, stream, weights->store.get());
+  const int64_t ends = shard.first_stage + shard.last_stage;
   COHORT_RETURN_IF_ERROR(load_ends(*weights, loader, checkpoint, shard, stream, pp));
   for (int n = shard.layers.begin; n < shard.layers.end; n++) {
     COHORT_ASSIGN_OR_RETURN(LayerWeights layer, loader.layer(n));
     weights->layers.push_back(std::move(layer));
     if (progress) progress(ends + int64_t(weights->layers.size()), ends + shard.layers.size());
   }
+  if (weights->store != nullptr) weights->store->save();
   return weights;
 }
 
 Result<ExpertMatrices> load_expert(Checkpoint& checkpoint, Stream& stream, int64_t layer,
                                    int64_t expert) {
-  return WeightLoader(checkpoint, WeightShard{}, stream).expert(layer, expert);
+  return WeightLoader(checkpoint, WeightShard{}, stream, nullptr).expert(layer, expert);
 }
 
 }  // namespace cohort

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/buffer.h"
@@ -16,6 +17,7 @@
 #include "model/checkpoint.h"
 #include "parallel/group.h"
 #include "parallel/units.h"
+#include "worker/weight_store.h"
 
 namespace cohort {
 
@@ -67,6 +69,7 @@ struct LayerWeights {
 };
 
 struct Weights {
+  std::unique_ptr<WeightStore> store;  // of a CPU: memory of the matrices below; null: their own
   std::shared_ptr<const Matrix> embedding;  // [vocab rows of this rank, hidden]; first stage
   std::vector<LayerWeights> layers;         // of this stage
   VectorWeight final_norm;                  // last stage
@@ -98,9 +101,11 @@ Result<ExpertMatrices> load_expert(Checkpoint& checkpoint, Stream& stream, int64
 ModelShape shape_of(const Checkpoint& checkpoint);
 
 // pp: the ranks of this tp index, by stage. A tied table is read by the first stage alone, which
-// sends its packed shard to the last: no byte is read twice.
+// sends its packed shard to the last: no byte is read twice. cache: a folder for packed weights of
+// CPUs (weight_cache.h); "": none.
 Result<std::unique_ptr<Weights>> load_weights(Checkpoint& checkpoint, const WeightShard& shard,
                                               Stream& stream, Communicator& pp,
-                                              const LoadProgress& progress);
+                                              const LoadProgress& progress,
+                                              const std::string& cache = "");
 
 }  // namespace cohort
