@@ -65,7 +65,7 @@ class PartedSample {
   int64_t sum_bytes(int64_t tokens) const;
   static size_t scratch_bytes(int64_t tokens);
   // Fill them. Sums are of weights that depend on what the lists have told.
-  void list(const LogitPart& part, std::byte* scratch, std::byte* message) const;
+  void list(const LogitPart& part, Isa isa, std::byte* scratch, std::byte* message) const;
   void sum(const LogitPart& part, Isa isa, std::byte* scratch, std::byte* message) const;
 
   // The messages about all parts, in their order.

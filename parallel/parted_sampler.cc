@@ -44,7 +44,7 @@ Task PartedSampler::sample(Stream& stream, Tensor logits, std::span<const Parted
   rows_.resize(std::max(rows_.size(), n));
   for (size_t i = 0; i < n; i++) rows_[i].start(rows[i], vocab(), whole_blocks_);
   fill(stream, n, &PartedSample::list_bytes, [&](size_t i, std::byte* scratch, std::byte* message) {
-    rows_[i].list(part(logits, i), scratch, message);
+    rows_[i].list(part(logits, i), isa, scratch, message);
   });
   co_await gather();
   take(n, &PartedSample::list_bytes,

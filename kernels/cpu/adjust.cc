@@ -3,30 +3,35 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace cohort::cpu {
 namespace {
 
 // counts: twice the number of times in the output, plus one if the token occurs in the prompt.
+// Only those of tokens that do are looked at: they are far fewer than the vocabulary has.
 void penalise(std::span<float> logits, int32_t first, const SampleRow& row, int32_t* counts) {
   const SamplingParams& p = *row.params;
-  const auto known = [&](int32_t token) {
-    return token >= first && size_t(token - first) < logits.size();
+  const auto each = [&](std::span<const int32_t> tokens, auto visit) {
+    for (const int32_t token : tokens)
+      if (token >= first && size_t(token - first) < logits.size()) visit(size_t(token - first));
   };
-  std::fill_n(counts, logits.size(), 0);
-  for (int32_t token : row.prompt)
-    if (known(token)) counts[token - first] = 1;
-  for (int32_t token : row.output)
-    if (known(token)) counts[token - first] += 2;
-  for (size_t i = 0; i < logits.size(); i++) {
-    const int32_t count = counts[i];
-    if (count == 0) continue;
+  const auto both = [&](auto visit) {
+    each(row.prompt, visit);
+    each(row.output, visit);
+  };
+  both([&](size_t i) { counts[i] = 0; });
+  each(row.prompt, [&](size_t i) { counts[i] = 1; });
+  each(row.output, [&](size_t i) { counts[i] += 2; });
+  both([&](size_t i) {
+    const int32_t count = std::exchange(counts[i], 0);
+    if (count == 0) return;  // it has been here
     float& x = logits[i];
     x = x > 0 ? x / p.repetition_penalty : x * p.repetition_penalty;
-    if (count < 2) continue;
+    if (count < 2) return;
     x -= p.frequency_penalty * float(count / 2);
     x -= p.presence_penalty;
-  }
+  });
 }
 
 }  // namespace

@@ -96,8 +96,9 @@ void PartedSample::start(const PartedRow& row, int64_t vocab, bool whole_blocks)
 }
 
 size_t PartedSample::scratch_bytes(int64_t tokens) {
-  const auto n = size_t(tokens);
-  return n * (sizeof(uint64_t) + sizeof(float)) + (n / kTokenBlock + 1) * sizeof(double);
+  const auto n = size_t(tokens), lanes = size_t(cpu::token_lanes(tokens));
+  const size_t list = cpu::keys_for(n) * sizeof(uint64_t) + 2 * lanes * sizeof(float);
+  return std::max(list, n * sizeof(float) + (n / kTokenBlock + 1) * sizeof(double));
 }
 
 int64_t PartedSample::list_bytes(int64_t tokens) const {
@@ -112,9 +113,14 @@ int64_t PartedSample::sum_bytes(int64_t tokens) const {
   return (int64_t(needs_.sums) + int64_t(needs_.raw_sums)) * blocks * int64_t(sizeof(float));
 }
 
-void PartedSample::list(const LogitPart& part, std::byte* scratch, std::byte* message) const {
+void PartedSample::list(const LogitPart& part, Isa isa, std::byte* scratch,
+                        std::byte* message) const {
   const std::span<const float> raw = part.raw;
-  const cpu::Largest raw_top = cpu::find_largest(raw);
+  const RowKernels& kernels = cpu_kernels(isa).rows;
+  auto* const keys = reinterpret_cast<uint64_t*>(scratch);
+  auto* const raw_maxima = reinterpret_cast<float*>(keys + cpu::keys_for(raw.size()));
+  const float* maxima = raw_maxima;
+  const cpu::Largest raw_top = cpu::find_largest(raw, kernels, raw_maxima);
   cpu::Largest top = raw_top;
   std::span<const float> logits = raw;
   if (needs_.adjusted) {
@@ -122,7 +128,9 @@ void PartedSample::list(const LogitPart& part, std::byte* scratch, std::byte* me
     const std::span<float> adjusted(part.adjusted, raw.size());
     cpu::adjust(adjusted, part.first, row_.row, row_.outputs, reinterpret_cast<int32_t*>(scratch));
     logits = adjusted;
-    top = cpu::find_largest(logits);
+    float* const more = raw_maxima + cpu::token_lanes(int64_t(raw.size()));
+    top = cpu::find_largest(logits, kernels, more);
+    maxima = more;
   }
   const auto candidate = [&](int32_t at) {
     return Candidate{part.first + at, logits[size_t(at)], raw[size_t(at)]};
@@ -134,22 +142,21 @@ void PartedSample::list(const LogitPart& part, std::byte* scratch, std::byte* me
   summary.bad = !top.ok && any_bad(logits);
   std::memcpy(message, &summary, sizeof summary);
   message += sizeof summary;
-  auto* const keys = reinterpret_cast<uint64_t*>(scratch);
-  const auto write = [&](std::span<const float> by, float largest, int64_t wanted) {
+  const auto write = [&](std::span<const float> by, const float* by_maxima, int64_t wanted) {
     const int64_t n = told(wanted, int64_t(raw.size()));
     if (n == 0) return;
     if (summary.bad || summary.raw_bad)  // nobody will look: the row has failed
       std::memset(message, 0, size_t(n) * sizeof(Candidate));
     else
-      cpu::select_top(by, largest, n, keys);
+      cpu::select_top(by, by_maxima, n, keys);
     for (int64_t i = 0; i < n && !summary.bad && !summary.raw_bad; i++) {
       const Candidate listed = candidate(cpu::token_of(keys[i]));
       std::memcpy(message + i * int64_t(sizeof listed), &listed, sizeof listed);
     }
     message += n * int64_t(sizeof(Candidate));
   };
-  write(logits, top.value, needs_.best);
-  write(raw, raw_top.value, needs_.likely);
+  write(logits, maxima, needs_.best);
+  write(raw, raw_maxima, needs_.likely);
 }
 
 void PartedSample::take_lists(std::span<const Told> parts) {
@@ -194,7 +201,7 @@ void PartedSample::sum(const LogitPart& part, Isa isa, std::byte* scratch,
   auto* const sums = reinterpret_cast<double*>(scratch);
   auto* const weights = reinterpret_cast<float*>(sums + blocks);
   const auto write = [&] {
-    cpu::sum_blocks({weights, size_t(n)}, sums);
+    cpu_kernels(isa).rows.block_sums(sums, weights, n);
     for (int64_t b = 0; b < blocks; b++) {
       const auto rounded = float(sums[b]);  // a sum of f32 is one
       std::memcpy(message, &rounded, sizeof rounded);

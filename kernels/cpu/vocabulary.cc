@@ -6,66 +6,36 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/strided_sum.h"
-
 namespace cohort::cpu {
 namespace {
 
-constexpr int kBlock = int(kTokenBlock), kLanes = 16;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-struct BlockSummary {
-  float largest;
-  uint32_t magnitude;  // bits of the largest magnitude; above infinity's: NaN
-};
-
-BlockSummary summarise(const float* x, int64_t n) {
-  float largest[kLanes];
-  uint32_t magnitude[kLanes] = {};
-  std::fill_n(largest, kLanes, -std::numeric_limits<float>::infinity());
-  const auto take = [&](int lane, float value) {
-    largest[lane] = value > largest[lane] ? value : largest[lane];
-    magnitude[lane] = std::max(magnitude[lane], std::bit_cast<uint32_t>(value) & 0x7fffffffu);
-  };
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int lane = 0; lane < kLanes; lane++) take(lane, x[i + lane]);
-  for (int lane = 0; i < n; i++, lane++) take(lane, x[i]);
-  return {*std::max_element(largest, largest + kLanes),
-          *std::max_element(magnitude, magnitude + kLanes)};
-}
-
-float block_sum(const float* x, int64_t n) {
-  return strided_sum(n, [x](int64_t i) { return x[i]; });
+float largest_of(const float* maxima, int64_t lanes) {
+  float largest[kVocabLanes];
+  std::fill_n(largest, kVocabLanes, -kInfinity);
+  for (int64_t at = 0; at < lanes; at += kVocabLanes)
+    for (int lane = 0; lane < kVocabLanes; lane++)
+      largest[lane] = maxima[at + lane] > largest[lane] ? maxima[at + lane] : largest[lane];
+  return *std::max_element(largest, largest + kVocabLanes);
 }
 
 }  // namespace
 
-Largest find_largest(std::span<const float> logits) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  Largest best{-kInfinity, 0, false};
-  uint32_t magnitude = 0;
-  int64_t best_block = 0;
-  const auto n = int64_t(logits.size());
-  for (int64_t at = 0; at < n; at += kBlock) {
-    const BlockSummary block = summarise(logits.data() + at, std::min<int64_t>(kBlock, n - at));
-    magnitude = std::max(magnitude, block.magnitude);
-    if (block.largest > best.value) {
-      best.value = block.largest;
-      best_block = at;
-    }
-  }
-  const bool nan = magnitude > std::bit_cast<uint32_t>(kInfinity);
-  best.ok = !nan && best.value > -kInfinity && best.value < kInfinity;
-  if (!best.ok) return best;
-  const auto begin = logits.begin() + best_block;
-  best.token = int32_t(std::find(begin, logits.end(), best.value) - logits.begin());
-  return best;
+Largest find_largest(std::span<const float> logits, const RowKernels& kernels, float* maxima) {
+  const bool nan = kernels.lane_maxima(maxima, logits.data(), int64_t(logits.size()));
+  return find_largest(logits, maxima, nan);
 }
 
-void sum_blocks(std::span<const float> weights, double* sums) {
-  const auto n = int64_t(weights.size());
-  for (int64_t at = 0; at < n; at += kBlock)
-    *sums++ = block_sum(weights.data() + at, std::min<int64_t>(kBlock, n - at));
+Largest find_largest(std::span<const float> logits, const float* maxima, bool nan) {
+  const int64_t lanes = token_lanes(int64_t(logits.size()));
+  Largest best{largest_of(maxima, lanes), 0, false};
+  best.ok = !nan && best.value > -kInfinity && best.value < kInfinity;
+  if (!best.ok) return best;
+  const auto first = std::find(maxima, maxima + lanes, best.value) - maxima;
+  const auto block = logits.begin() + first / kVocabLanes * kTokenBlock;
+  best.token = int32_t(std::find(block, logits.end(), best.value) - logits.begin());
+  return best;
 }
 
 int64_t find_in_block(std::span<const float> weights, double target) {
@@ -112,23 +82,10 @@ BlockTree::Place BlockTree::find(double target) const {
   return {node, target};
 }
 
-namespace {
-
-double* with_block_sums(std::span<const float> weights, double* memory) {
-  sum_blocks(weights, memory);
-  return memory;
-}
-
-}  // namespace
-
-WeightTree::WeightTree(std::span<const float> weights, double* memory)
-    : weights_(weights),
-      tree_(with_block_sums(weights, memory), token_blocks(int64_t(weights.size()))) {}
-
 int32_t WeightTree::find(double target) const {
   const BlockTree::Place place = tree_.find(target);
-  const auto begin = size_t(place.block * kBlock);
-  const size_t n = std::min<size_t>(kBlock, weights_.size() - begin);
+  const auto begin = size_t(place.block * kTokenBlock);
+  const size_t n = std::min<size_t>(kTokenBlock, weights_.size() - begin);
   return int32_t(int64_t(begin) + find_in_block(weights_.subspan(begin, n), place.target));
 }
 
@@ -140,27 +97,43 @@ uint64_t order_key(float logit, int32_t token) {
 
 namespace {
 
-// Bins a quarter wide, by distance from the largest logit; the last takes all the rest.
-constexpr int kBins = 256;
-int bin_of(float logit, float top) {
-  const float below = top - logit;
-  return below < float(kBins - 1) / 4 ? int(below * 4) : kBins - 1;
+float logit_of(uint64_t key) {
+  const auto ascending = uint32_t(~key >> 32);
+  return std::bit_cast<float>(ascending & 0x80000000u ? ascending & 0x7fffffffu : ~ascending);
+}
+
+// A logit that `count` tokens reach, and usually few more: that many groups of tokens have one that
+// does. Groups are blocks, or their lanes; with almost as many tokens wanted as there are groups
+// the bound would be worth little.
+float lower_bound(const float* maxima, int64_t lanes, int64_t count, uint64_t* keys) {
+  const auto reached = [&](int64_t groups) {
+    std::nth_element(keys, keys + count - 1, keys + groups);
+    return logit_of(keys[count - 1]);
+  };
+  const int64_t blocks = lanes / kVocabLanes;
+  if (count <= blocks * 7 / 8) {
+    for (int64_t b = 0; b < blocks; b++)
+      keys[b] = order_key(largest_of(maxima + b * kVocabLanes, kVocabLanes), 0);
+    return reached(blocks);
+  }
+  if (count > lanes * 7 / 8) return -kInfinity;
+  for (int64_t l = 0; l < lanes; l++) keys[l] = order_key(maxima[l], 0);
+  return reached(lanes);
 }
 
 }  // namespace
 
-void select_top(std::span<const float> logits, float top, int64_t count, uint64_t* keys) {
+void select_top(std::span<const float> logits, const float* maxima, int64_t count, uint64_t* keys) {
   const auto n = int64_t(logits.size());
   count = std::min(count, n);
-  // Only tokens of the first bins that hold `count` can be among the first: few keys to sort.
-  int32_t bins[kBins] = {};
-  for (float x : logits) bins[bin_of(x, top)]++;
-  int last = 0;
-  for (int64_t seen = bins[0]; seen < count; seen += bins[last]) last++;
+  if (count <= 0) return;
+  const float bound = lower_bound(maxima, token_lanes(n), count, keys);
   int64_t kept = 0;
-  for (int64_t i = 0; i < n; i++) {
-    keys[kept] = order_key(logits[size_t(i)], int32_t(i));
-    kept += bin_of(logits[size_t(i)], top) <= last;
+  for (int64_t lane = 0; lane < token_lanes(n); lane++) {
+    if (!(maxima[lane] >= bound)) continue;
+    const int64_t block = lane / kVocabLanes * kTokenBlock, end = std::min(block + kTokenBlock, n);
+    for (int64_t i = block + lane % kVocabLanes; i < end; i += kVocabLanes)
+      if (logits[size_t(i)] >= bound) keys[kept++] = order_key(logits[size_t(i)], int32_t(i));
   }
   if (count < kept) std::nth_element(keys, keys + count, keys + kept);
   std::sort(keys, keys + count);

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/cpu/rows.h"
+
 namespace cohort::cpu {
 
 // The largest logit and the lowest token that has it. ok: nothing is NaN or +infinity, and
@@ -14,13 +16,17 @@ struct Largest {
   int32_t token;
   bool ok;
 };
-Largest find_largest(std::span<const float> logits);
 
-// Weights are added up in blocks of so many tokens.
-inline constexpr int64_t kTokenBlock = 256;
+// Rows are looked at in blocks of so many tokens, each in 16 lanes.
+inline constexpr int64_t kTokenBlock = kVocabBlock;
 inline int64_t token_blocks(int64_t tokens) { return (tokens + kTokenBlock - 1) / kTokenBlock; }
-// sums[b]: of block b of the weights.
-void sum_blocks(std::span<const float> weights, double* sums);
+inline int64_t token_lanes(int64_t tokens) { return token_blocks(tokens) * kVocabLanes; }
+
+// maxima [token_lanes]: as LaneMaxima leaves them, for select_top(), too.
+Largest find_largest(std::span<const float> logits, const RowKernels& kernels, float* maxima);
+// Where they are there. nan: there is one among the logits.
+Largest find_largest(std::span<const float> logits, const float* maxima, bool nan);
+
 // The index at which the running sum over a block's weights passes `target`; where rounding leaves
 // the target at the block's end, its last weight that is not zero.
 int64_t find_in_block(std::span<const float> weights, double target);
@@ -50,7 +56,9 @@ class BlockTree {
 class WeightTree {
  public:
   static size_t nodes(size_t vocab) { return BlockTree::nodes(token_blocks(int64_t(vocab))); }
-  WeightTree(std::span<const float> weights, double* memory);
+  // The first of `memory` are the sums of blocks, as BlockSums leaves them.
+  WeightTree(std::span<const float> weights, double* memory)
+      : weights_(weights), tree_(memory, token_blocks(int64_t(weights.size()))) {}
 
   double total() const { return tree_.total(); }
   // The token at which the running sum, in order of tokens, passes `target` < total().
@@ -65,9 +73,10 @@ class WeightTree {
 uint64_t order_key(float logit, int32_t token);
 inline int32_t token_of(uint64_t key) { return int32_t(uint32_t(key)); }
 
-// Fills keys [vocab] such that the first `count` are those of the most likely tokens, in order.
-// top: the largest logit. No logit is NaN.
-void select_top(std::span<const float> logits, float top, int64_t count, uint64_t* keys);
+// Fills keys [at least vocab and 16] such that the first `count` are those of the most likely
+// tokens, in order. maxima: of these logits. No logit is NaN.
+void select_top(std::span<const float> logits, const float* maxima, int64_t count, uint64_t* keys);
+inline size_t keys_for(size_t vocab) { return vocab > 16 ? vocab : 16; }
 
 // Natural logarithm of x > 0 by a fixed series: libraries differ in their last bit.
 double fixed_log(double x);

@@ -195,6 +195,25 @@ TEST(Sampling, E13_SameSeedSameTokenInAnyBatchIsaAndThreads) {
   EXPECT_GT(tokens.size(), 10u);
 }
 
+// The threads share a lone row of many tokens.
+TEST(Sampling, ALoneRowIsTheSameForAnyIsaAndThreads) {
+  std::mt19937 random(7);
+  const int vocab = 50003;
+  const std::vector<float> logits = reference::random_floats(vocab, random, 2);
+  const std::vector<int32_t> prompt = {3, 50002, 3, 77}, output = {77, 9, 77};
+  for (const Case& c : cases()) {
+    SamplingParams params = c.params;
+    params.logprobs = 4;
+    params.presence_penalty = 0.25f;
+    const SampleRow row{&params, prompt, output};
+    const SampledToken expected = sample(logits, row);
+    EXPECT_TRUE(expected.finite);
+    for (Isa isa : isas())
+      for (int threads : {1, 3})
+        EXPECT_EQ(sample(logits, row, isa, threads), expected) << c.name << " " << name(isa);
+  }
+}
+
 TEST(Sampling, LogprobsAreOfTheRawLogits) {
   std::mt19937 random(3);
   for (Isa isa : isas()) {
@@ -306,13 +325,16 @@ TEST(SelectTop, EqualsAFullSort) {
       logits[size_t(n / 2)] = -kInfinity;
       logits[size_t(n / 3)] = logits[0];
       logits[size_t(n / 4)] = -0.0f;
-      std::vector<uint64_t> all, keys(static_cast<size_t>(n));
+      std::vector<uint64_t> all, keys(cpu::keys_for(size_t(n)));
+      std::vector<float> maxima(size_t(cpu::token_lanes(n)));
       for (int64_t i = 0; i < n; i++) all.push_back(cpu::order_key(logits[size_t(i)], int32_t(i)));
       std::sort(all.begin(), all.end());
-      const float top = *std::max_element(logits.begin(), logits.end());
-      for (int64_t count : {int64_t(1), int64_t(40), n}) {
+      const cpu::Largest top = cpu::find_largest(logits, kRowsPortable, maxima.data());
+      EXPECT_EQ(top.value, *std::max_element(logits.begin(), logits.end()));
+      // Bounded by blocks, by lanes, and by nothing.
+      for (int64_t count : {int64_t(1), int64_t(14), int64_t(40), int64_t(270), n}) {
         count = std::min(count, n);
-        cpu::select_top(logits, top, count, keys.data());
+        cpu::select_top(logits, maxima.data(), count, keys.data());
         for (int64_t i = 0; i < count; i++) ASSERT_EQ(keys[size_t(i)], all[size_t(i)]);
       }
       for (int64_t i = 1; i < n; i++) {  // descending, equal ones by number
