@@ -13,7 +13,7 @@ namespace {
 using cohort::cpu::RowPreparer;
 
 // What a normed row costs, and one of silu_mul, by element; for_rows() has the unit.
-constexpr int64_t kNormWork = 2, kSiluWork = 3;
+constexpr int64_t kNormWork = 2, kSiluWork = 2;
 
 // Norms rows of x into h. sums(row) has made the row of x what it must be.
 template <class Sums>

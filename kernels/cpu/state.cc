@@ -33,8 +33,10 @@ bool State::bf16_tiles(Isa isa) {
 
 void for_rows(Stream& stream, int64_t rows, int64_t elements,
               FunctionRef<void(int64_t, int64_t)> work) {
-  // A region costs about a microsecond, in which one thread touches some thousand elements.
-  constexpr int64_t kWorthSharing = 8192;
+  // A region costs somewhat less than a microsecond, and milliseconds where another process has the
+  // core that one of its threads waits for: what one thread does in six microseconds is not worth
+  // it.
+  constexpr int64_t kWorthSharing = 24 << 10;
   if (elements < kWorthSharing) {
     if (rows > 0) work(0, rows);
     return;
