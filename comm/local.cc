@@ -99,25 +99,6 @@ class LocalSpace {
   std::map<std::pair<std::string, int>, Entry> regions_;
 };
 
-// Threads of a process see each other's memory.
-class LocalMemory : public SharedMemory {
- public:
-  Result<SharedBlock> create(int64_t bytes, BlockAddress& address) override {
-    COHORT_ASSIGN_OR_RETURN(const std::shared_ptr<Pages> pages, Pages::allocate(bytes));
-    announced_ = SharedBlock(pages, pages->data());
-    address = {0, reinterpret_cast<uint64_t>(&announced_), bytes};
-    return announced_;
-  }
-  Result<SharedBlock> find(const BlockAddress& address) override {
-    if (address.place == 0) return unavailable("there is no such memory");
-    return *reinterpret_cast<const SharedBlock*>(address.place);
-  }
-  void settle() override { announced_.reset(); }
-
- private:
-  SharedBlock announced_;
-};
-
 class LocalWorld : public World {
  public:
   LocalWorld(std::shared_ptr<LocalSpace> space, std::vector<std::string> hosts, int rank)
@@ -147,8 +128,8 @@ Result<std::unique_ptr<RoundCommunicator>> LocalWorld::shared_group(GroupInfo in
   COHORT_ASSIGN_OR_RETURN(std::shared_ptr<Pages> pages,
                           space_->region(info.name, made_[info.name]++, info.size()));
   const SharedRegion region(pages->data(), info.size());
-  return std::unique_ptr<RoundCommunicator>(std::make_unique<SharedCommunicator>(
-      std::move(info), region, std::move(pages), nullptr, std::make_unique<LocalMemory>()));
+  return std::unique_ptr<RoundCommunicator>(
+      std::make_unique<SharedCommunicator>(std::move(info), region, std::move(pages), nullptr));
 }
 
 Result<std::unique_ptr<Communicator>> LocalWorld::group(const std::vector<int>& members,

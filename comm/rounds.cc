@@ -92,6 +92,10 @@ RoundTag RoundCommunicator::next_tag(Verb verb, int64_t bytes, uint64_t detail) 
   return *outer_;
 }
 
+void RoundCommunicator::publish(std::byte* to, const void* from, int64_t bytes) {
+  copy_bytes(to, from, bytes);
+}
+
 void RoundCommunicator::run_within(const RoundTag& outer) { outer_ = outer; }
 
 Status RoundCommunicator::check_tag(int peer, const RoundTag& mine, const RoundTag& theirs) {
@@ -169,17 +173,10 @@ Status RoundCommunicator::all_reduce(const TreePlan& plan, float* pieces, float*
   COHORT_CHECK_GE(count, 0);
   return run([&]() -> Status {
     const int64_t total = plan.total_pieces();
-    RoundTag tag = next_tag(Verb::all_reduce, total * count * kFloat, hash_of(plan));
+    const RoundTag tag = next_tag(Verb::all_reduce, total * count * kFloat, hash_of(plan));
     reduction_ = {&plan, pieces, out, count};
     // Bytes read from peers: T (n-1)/n in one round, (T/n + 1) (n-1)/n in two.
     const bool sliced = tag.bytes > kDirectBytes && total * (size() - 1) > size();
-    if (tag.bytes >= kLeastLent * size()) {
-      const Lending mine{lent(pieces, pieces_of(plan, rank()) * count * kFloat),
-                         lent(out, count * kFloat)};
-      const bool lends = mine.pieces.block >= 0 && (!sliced || mine.out.block >= 0);
-      tag.detail = lends ? ~tag.detail : tag.detail;  // all do it, or none
-      if (lends) return reduce_lent(tag, mine, sliced);
-    }
     // Whole cache lines per piece, so that no two pieces share one.
     const int64_t chunk = chunk_bytes_ / kFloat / most_pieces(plan) / kLineFloats * kLineFloats;
     if (chunk == 0) return invalid_argument("all_reduce: too many pieces per rank for one chunk");
@@ -193,64 +190,13 @@ Status RoundCommunicator::all_reduce(const TreePlan& plan, float* pieces, float*
   });
 }
 
-// Everyone adds up what it reads where it is: all elements, or its slice of them, which the others
-// then read. Every round also says that what was read before it is no longer needed.
-Status RoundCommunicator::reduce_lent(const RoundTag& tag, const Lending& mine, bool sliced) {
-  const TreePlan& plan = *reduction_.plan;
-  const int64_t count = reduction_.count, bytes = count * kFloat;
-  std::memcpy(outgoing(), &mine, sizeof mine);
-  std::fill(to_.begin(), to_.end(), Part{0, sizeof mine});
-  std::fill(from_.begin(), from_.end(), Part{0, sizeof mine});
-  COHORT_RETURN_IF_ERROR(round(tag));
-  sources_.clear();
-  results_.assign(size_t(size()), nullptr);
-  const int64_t begin = sliced ? slice_begin(count, rank()) : 0;
-  const int64_t n = (sliced ? slice_begin(count, rank() + 1) : count) - begin;
-  for (int r = 0; r < size(); r++) {
-    const auto* from = reinterpret_cast<const std::byte*>(reduction_.pieces);
-    if (r != rank()) {
-      Lending theirs;
-      std::memcpy(&theirs, incoming(r), sizeof theirs);
-      from = peers(r, theirs.pieces, pieces_of(plan, r) * bytes);
-      results_[size_t(r)] = sliced ? peers(r, theirs.out, bytes) : from;
-      if (from == nullptr || results_[size_t(r)] == nullptr)
-        return internal_error(info_.peer(r) + " lends memory that this rank has not found");
-      count_lent(r, plan, sliced);
-    }
-    for (int64_t p = 0; p < pieces_of(plan, r); p++)
-      sources_.push_back(reinterpret_cast<const float*>(from + p * bytes) + begin);
-  }
-  tree_sum_.run(plan, sources_, reduction_.out + begin, n);
-  std::fill(to_.begin(), to_.end(), Part{});
-  std::fill(from_.begin(), from_.end(), Part{});
-  COHORT_RETURN_IF_ERROR(round(tag));
-  if (!sliced) return {};
-  for (int r = 0; r < size(); r++) {
-    const int64_t first = slice_begin(count, r), length = slice_begin(count, r + 1) - first;
-    if (r != rank())
-      copy_bytes(reduction_.out + first, results_[size_t(r)] + first * kFloat, length * kFloat);
-  }
-  return round(tag);
-}
-
-// What a peer reads of this rank, and this rank of it.
-void RoundCommunicator::count_lent(int peer, const TreePlan& plan, bool sliced) {
-  const int64_t all = reduction_.count;
-  const auto slice = [&](int r) {
-    return sliced ? slice_begin(all, r + 1) - slice_begin(all, r) : all;
-  };
-  const int64_t results = sliced ? 1 : 0;
-  count(peer, (pieces_of(plan, rank()) * slice(peer) + results * slice(rank())) * kFloat,
-        (pieces_of(plan, peer) * slice(rank()) + results * slice(peer)) * kFloat);
-}
-
 // Everyone gets all pieces of elements [begin, begin + n) and adds them up.
 Status RoundCommunicator::reduce_direct(const RoundTag& tag, int64_t begin, int64_t n) {
   const TreePlan& plan = *reduction_.plan;
   const float* own = reduction_.pieces + begin;
   std::byte* slot = outgoing();
   for (int64_t p = 0; p < pieces_of(plan, rank()); p++)
-    copy_bytes(slot + p * n * kFloat, own + p * reduction_.count, n * kFloat);
+    publish(slot + p * n * kFloat, own + p * reduction_.count, n * kFloat);
   for (int r = 0; r < size(); r++) {
     to_[size_t(r)] = {0, pieces_of(plan, rank()) * n * kFloat};
     from_[size_t(r)] = {0, pieces_of(plan, r) * n * kFloat};
@@ -283,8 +229,8 @@ Status RoundCommunicator::reduce_sliced(const RoundTag& tag, int64_t begin, int6
     from_[size_t(r)] = {pieces_of(plan, r) * own_begin * kFloat, pieces_of(plan, r) * own * kFloat};
     if (r == rank()) continue;
     for (int64_t p = 0; p < own_pieces; p++)
-      copy_bytes(slot + (own_pieces * first + p * length) * kFloat,
-                 reduction_.pieces + p * reduction_.count + begin + first, length * kFloat);
+      publish(slot + (own_pieces * first + p * length) * kFloat,
+              reduction_.pieces + p * reduction_.count + begin + first, length * kFloat);
   }
   COHORT_RETURN_IF_ERROR(round(tag));
   sources_.clear();
@@ -295,7 +241,7 @@ Status RoundCommunicator::reduce_sliced(const RoundTag& tag, int64_t begin, int6
   float* sum = reduction_.out + begin;
   tree_sum_.run(plan, sources_, sum + own_begin, own);
 
-  copy_bytes(outgoing(), sum + own_begin, own * kFloat);
+  publish(outgoing(), sum + own_begin, own * kFloat);
   for (int r = 0; r < size(); r++) {
     to_[size_t(r)] = {0, own * kFloat};
     from_[size_t(r)] = {0, (slice_begin(n, r + 1) - slice_begin(n, r)) * kFloat};
@@ -324,7 +270,7 @@ Status RoundCommunicator::all_gather(const void* in, void* out, std::span<const 
     if (own > 0) std::memmove(to + own_offset, in, size_t(own));
     int64_t at = 0;
     do {
-      copy_bytes(outgoing(), to + own_offset + at, part(rank(), at));
+      publish(outgoing(), to + own_offset + at, part(rank(), at));
       for (int r = 0; r < size(); r++) {
         to_[size_t(r)] = {0, part(rank(), at)};
         from_[size_t(r)] = {0, part(r, at)};
@@ -348,7 +294,7 @@ Status RoundCommunicator::broadcast(void* data, int64_t bytes, int root) {
     int64_t begin = 0;
     do {
       const int64_t n = std::min(chunk_bytes_, bytes - begin);
-      if (rank() == root) copy_bytes(outgoing(), at + begin, n);
+      if (rank() == root) publish(outgoing(), at + begin, n);
       std::fill(to_.begin(), to_.end(), Part{0, rank() == root ? n : 0});
       std::fill(from_.begin(), from_.end(), Part{});
       from_[size_t(root)] = {0, n};

@@ -95,31 +95,19 @@ class RoundCommunicator : public Communicator {
   void abort(const Status& why) final;
 
  protected:
-  // Pieces of fewer bytes are sooner copied than lent: that takes one more round.
-  static constexpr int64_t kLeastLent = 32 << 10;
-
   // chunk_bytes: the most that a member can publish in one round; a multiple of 64.
   RoundCommunicator(GroupInfo info, int64_t chunk_bytes);
 
   // Where this rank's chunk of the coming round goes; chunk_bytes long, aligned to 64.
   virtual std::byte* outgoing() = 0;
+  // Writes to outgoing().
+  virtual void publish(std::byte* to, const void* from, int64_t bytes);
   // Runs a round: peer r gets to[r] of outgoing(), this rank gets from[r] of peer r's chunk. (A
   // backend of shared memory lets peers see all of it.) Checks the peers' tags with check_tag().
   virtual Status exchange(const RoundTag& tag, std::span<const Part> to,
                           std::span<const Part> from) = 0;
   // What came from a peer: its from[peer]. Valid until the next outgoing() or exchange().
   virtual const std::byte* incoming(int peer) const = 0;
-
-  // Where memory of this rank is, for peers that can read it themselves.
-  struct Lent {
-    int64_t block = -1;  // none: they cannot
-    int64_t offset = 0;
-  };
-  virtual Lent lent(const void* /*data*/, int64_t /*bytes*/) const { return {}; }
-  // What a peer has lent; null: it has no such memory.
-  virtual const std::byte* peers(int /*peer*/, const Lent&, int64_t /*bytes*/) const {
-    return nullptr;
-  }
 
   virtual Status send_bytes(const std::byte* data, int64_t bytes, int peer) = 0;
   virtual Status recv_bytes(std::byte* data, int64_t bytes, int peer) = 0;
@@ -145,11 +133,6 @@ class RoundCommunicator : public Communicator {
   // A message that was not met in time, with what this rank is at.
   Status late_message(const Status& status, const char* verb, int64_t bytes) const;
   void count(int peer, int64_t sent, int64_t received);
-  struct Lending {
-    Lent pieces, out;
-  };
-  Status reduce_lent(const RoundTag& tag, const Lending& mine, bool sliced);
-  void count_lent(int peer, const TreePlan& plan, bool sliced);
   Status reduce_direct(const RoundTag& tag, int64_t begin, int64_t count);
   Status reduce_sliced(const RoundTag& tag, int64_t begin, int64_t count);
   int64_t slice_begin(int64_t count, int rank) const;
@@ -179,7 +162,6 @@ class RoundCommunicator : public Communicator {
   TreeSum tree_sum_;
   std::vector<Part> to_, from_;
   std::vector<const float*> sources_;
-  std::vector<const std::byte*> results_;  // of an all_reduce whose slices are lent, by rank
   std::vector<OutgoingRun> outgoing_runs_;
   std::vector<IncomingRun> incoming_runs_;
   std::atomic<int64_t> sent_within_{0}, received_within_{0}, sent_between_{0}, received_between_{0};

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/cpu.h"
+#include "comm/stream_copy.h"
 
 namespace cohort {
 namespace {
@@ -27,13 +28,11 @@ Duration spin_time(int members) {
 
 SharedCommunicator::SharedCommunicator(GroupInfo info, SharedRegion region,
                                        std::shared_ptr<void> owner,
-                                       std::unique_ptr<PeerWatch> watch,
-                                       std::unique_ptr<SharedMemory> memory)
+                                       std::unique_ptr<PeerWatch> watch)
     : RoundCommunicator(std::move(info), SharedRegion::kSlotBytes),
       region_(region),
       owner_(std::move(owner)),
       watch_(std::move(watch)),
-      memory_(std::move(memory)),
       spin_(spin_time(size())),
       incoming_at_(size_t(size())),
       sent_(size_t(size())),
@@ -49,48 +48,8 @@ SharedCommunicator::~SharedCommunicator() {
   region_.state(rank()).presence.compare_exchange_strong(present, uint32_t(Presence::left));
 }
 
-// All members come to the same end: where one of them cannot, all use memory of their own.
-Buffer SharedCommunicator::allocate(Device& device, size_t bytes) {
-  if (device.kind() != DeviceKind::cpu) return device.allocate(bytes);
-  BlockAddress address;
-  std::vector<Block> all(static_cast<size_t>(size()));  // by rank, who may want different sizes
-  Result<SharedBlock> own = memory_->create(int64_t(bytes), address);
-  std::vector<BlockAddress> addresses(static_cast<size_t>(size()));
-  bool usable = tell(address, addresses);
-  for (int r = 0; r < size() && usable; r++) {
-    Result<SharedBlock> found = r == rank() ? own : memory_->find(addresses[size_t(r)]);
-    usable = found.ok();
-    if (usable) all[size_t(r)] = {*found, addresses[size_t(r)].bytes};
-  }
-  std::vector<uint64_t> all_usable(static_cast<size_t>(size()));
-  const bool told = tell(uint64_t(usable), all_usable);
-  memory_->settle();
-  if (!told || std::ranges::count(all_usable, uint64_t(0)) > 0) return device.allocate(bytes);
-  blocks_.push_back(std::move(all));
-  return view_of(own->get(), bytes);
-}
-
-template <class Word>
-bool SharedCommunicator::tell(const Word& mine, std::vector<Word>& all) {
-  const std::vector<int64_t> bytes(all.size(), int64_t(sizeof(Word)));
-  return all_gather(&mine, all.data(), bytes).ok();
-}
-
-RoundCommunicator::Lent SharedCommunicator::lent(const void* data, int64_t bytes) const {
-  const auto* at = static_cast<const std::byte*>(data);
-  for (size_t i = 0; i < blocks_.size(); i++) {
-    const Block& own = blocks_[i][size_t(rank())];
-    if (at >= own.memory.get() && at + bytes <= own.memory.get() + own.bytes)
-      return {int64_t(i), at - own.memory.get()};
-  }
-  return {};
-}
-
-const std::byte* SharedCommunicator::peers(int peer, const Lent& lent, int64_t bytes) const {
-  if (lent.block < 0 || lent.block >= int64_t(blocks_.size())) return nullptr;
-  const Block& block = blocks_[size_t(lent.block)][size_t(peer)];
-  if (lent.offset < 0 || lent.offset + bytes > block.bytes) return nullptr;
-  return block.memory.get() + lent.offset;
+void SharedCommunicator::publish(std::byte* to, const void* from, int64_t bytes) {
+  stream_copy(to, from, bytes);
 }
 
 void SharedCommunicator::give_up(const Status& why) {

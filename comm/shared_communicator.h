@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "comm/rounds.h"
-#include "comm/shared_memory.h"
 #include "comm/shared_region.h"
 
 namespace cohort {
@@ -22,14 +21,12 @@ class SharedCommunicator : public RoundCommunicator {
  public:
   // owner keeps the region's memory alive. watch may be null: peers that are threads cannot vanish.
   SharedCommunicator(GroupInfo info, SharedRegion region, std::shared_ptr<void> owner,
-                     std::unique_ptr<PeerWatch> watch, std::unique_ptr<SharedMemory> memory);
+                     std::unique_ptr<PeerWatch> watch);
   ~SharedCommunicator() override;
-
-  // On the CPU: memory that the peers can read, as long as this end lives.
-  Buffer allocate(Device& device, size_t bytes) override;
 
  protected:
   std::byte* outgoing() override { return region_.slot(rank(), (round_ + 1) & 1); }
+  void publish(std::byte* to, const void* from, int64_t bytes) override;
   Status exchange(const RoundTag& tag, std::span<const Part> to,
                   std::span<const Part> from) override;
   const std::byte* incoming(int peer) const override {
@@ -38,17 +35,8 @@ class SharedCommunicator : public RoundCommunicator {
   Status send_bytes(const std::byte* data, int64_t bytes, int peer) override;
   Status recv_bytes(std::byte* data, int64_t bytes, int peer) override;
   void give_up(const Status& why) override;
-  Lent lent(const void* data, int64_t bytes) const override;
-  const std::byte* peers(int peer, const Lent& lent, int64_t bytes) const override;
 
  private:
-  struct Block {
-    SharedBlock memory;
-    int64_t bytes = 0;
-  };
-  // Everybody's word. False: the group has failed.
-  template <class Word>
-  bool tell(const Word& mine, std::vector<Word>& all);
   // What a wait is for: one signal (peer) or the posts of a round of everybody.
   struct Wait {
     Signal& signal;
@@ -66,8 +54,6 @@ class SharedCommunicator : public RoundCommunicator {
   const SharedRegion region_;
   const std::shared_ptr<void> owner_;
   const std::unique_ptr<PeerWatch> watch_;
-  const std::unique_ptr<SharedMemory> memory_;
-  std::vector<std::vector<Block>> blocks_;  // in the order of allocation, by rank
   const Duration spin_;
   uint32_t round_ = 0;
   std::vector<int64_t> incoming_at_;

@@ -38,14 +38,11 @@ class Mapping {
   int64_t bytes_;
 };
 
-Result<std::shared_ptr<Mapping>> map(const FileDescriptor& file, int64_t bytes,
-                                     int access = PROT_READ | PROT_WRITE) {
-  void* data = ::mmap(nullptr, size_t(bytes), access, MAP_SHARED, file.get(), 0);
+Result<std::shared_ptr<Mapping>> map(const FileDescriptor& file, int64_t bytes) {
+  void* data = ::mmap(nullptr, size_t(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (data == MAP_FAILED) return failed("cannot map shared memory");
   return std::make_shared<Mapping>(data, bytes);
 }
-
-std::string path_of(pid_t process, int file) { return concat("/proc/", process, "/fd/", file); }
 
 // What the members tell each other: each its process, the first also the memory.
 struct Offer {
@@ -93,32 +90,6 @@ class ProcessWatch : public PeerWatch {
   std::vector<Process> processes_;
 };
 
-class ProcessMemory : public SharedMemory {
- public:
-  Result<SharedBlock> create(int64_t bytes, BlockAddress& address) override {
-    announced_ = FileDescriptor(::memfd_create("cohort sums", MFD_CLOEXEC));
-    if (!announced_.valid()) return failed("cannot create shared memory");
-    if (::ftruncate(announced_.get(), bytes) != 0) return failed("cannot size shared memory");
-    COHORT_ASSIGN_OR_RETURN(const std::shared_ptr<Mapping> mapping, map(announced_, bytes));
-    address = {uint64_t(::getpid()), uint64_t(announced_.get()), bytes};
-    return SharedBlock(mapping, mapping->data());
-  }
-  Result<SharedBlock> find(const BlockAddress& address) override {
-    const std::string path = path_of(pid_t(address.owner), int(address.place));
-    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    struct stat found;
-    if (!file.valid() || ::fstat(file.get(), &found) != 0 || found.st_size != address.bytes)
-      return failed("cannot open the memory of a peer");
-    COHORT_ASSIGN_OR_RETURN(const std::shared_ptr<Mapping> mapping,
-                            map(file, address.bytes, PROT_READ));
-    return SharedBlock(mapping, mapping->data());
-  }
-  void settle() override { announced_.reset(); }
-
- private:
-  FileDescriptor announced_;
-};
-
 Result<FileDescriptor> create_memory(const GroupInfo& info, Offer& offer) {
   FileDescriptor file(::memfd_create("cohort group", MFD_CLOEXEC));
   if (!file.valid()) return failed("cannot create shared memory");
@@ -131,7 +102,7 @@ Result<FileDescriptor> create_memory(const GroupInfo& info, Offer& offer) {
 }
 
 Result<FileDescriptor> open_memory(const GroupInfo& info, const Offer& offer) {
-  const std::string path = path_of(offer.pid, offer.file);
+  const std::string path = concat("/proc/", offer.pid, "/fd/", offer.file);
   FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!file.valid()) return failed("cannot open the memory of " + info.peer(0) + " at " + path);
   struct stat found;
@@ -195,9 +166,8 @@ Result<std::unique_ptr<RoundCommunicator>> make_shm_part(GroupInfo info, TextExc
     if (!failures[size_t(r)].empty())
       return unavailable(info.name + ": " + info.peer(r) + ": " + failures[size_t(r)]);
   const SharedRegion region(mapping->data(), info.size());
-  return std::unique_ptr<RoundCommunicator>(
-      std::make_unique<SharedCommunicator>(std::move(info), region, std::move(mapping),
-                                           std::move(watch), std::make_unique<ProcessMemory>()));
+  return std::unique_ptr<RoundCommunicator>(std::make_unique<SharedCommunicator>(
+      std::move(info), region, std::move(mapping), std::move(watch)));
 }
 
 std::string host_identity() {

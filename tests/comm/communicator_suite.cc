@@ -147,8 +147,7 @@ void all_reduce_has_the_bits_of_the_tree(World& world) {
   check_reduce(*comm, ReductionCase::random(random, world.size(), 1 << 20));
 }
 
-// Memory of the group's own is read where it is, if there is much of it: it may be written again at
-// once, and the next sum be of other pieces.
+// Memory that is summed may be written again at once, and the next sum be of other pieces.
 void sums_of_allocated_memory(World& world) {
   auto comm = whole_group(world);
   const auto device = make_cpu_device();

@@ -77,26 +77,6 @@ TEST(Shm, E03AKilledRankIsNamedWithinALargeReduction) {
   });
 }
 
-// The survivors read memory of a rank that is gone: their own mapping of it stays.
-TEST(Shm, E03AKilledRankIsNamedWithinAReductionOfAllocatedMemory) {
-  ForkedRanks forked(2, [](World& world) {
-    auto comm = group(world);
-    const auto device = make_cpu_device();
-    const Buffer pieces = comm->allocate(*device, 16 << 20),
-                 out = comm->allocate(*device, 16 << 20);
-    const TreePlan plan(2, {{0, 1}, {1, 2}});
-    Status status;
-    for (int i = 0; status.ok() && i < 100000; i++) {
-      if (world.rank() == 1 && i == 5) std::thread([] { ::raise(SIGKILL); }).detach();
-      status = comm->all_reduce(plan, pieces.as<float>(), out.as<float>(), 4 << 20);
-    }
-    EXPECT_EQ(status.code(), Code::kUnavailable) << status.to_string();
-    EXPECT_THAT(status.message(), HasSubstr("rank 1 on host testhost has died"));
-  });
-  EXPECT_TRUE(forked.succeeded(0));
-  EXPECT_FALSE(forked.succeeded(1));
-}
-
 TEST(Shm, E04AStoppedRankIsNamedAfterTheTimeout) {
   ForkedRanks forked(2, [](World& world) {
     auto comm = group(world);

@@ -40,8 +40,9 @@ TEST(PinningTest, NothingIsPinnedByDefault) {
 TEST(PinningTest, MoreThreadsThanProcessorsAreNotPinned) {
   const int processors = int(usable_processors().size());
   EXPECT_FALSE(Pinning::claim(processors + 1, 1).pinned());
-  if (int(std::thread::hardware_concurrency()) == processors)
+  if (int(std::thread::hardware_concurrency()) == processors) {
     EXPECT_FALSE(Pinning::claim(1, processors + 1).pinned());
+  }
 }
 
 TEST(PinningTest, ClaimsDoNotShareAProcessor) {
