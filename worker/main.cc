@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -39,7 +40,21 @@ std::string log_name(const std::string& replica) {
   return rank == nullptr ? replica : replica + " rank " + rank;
 }
 
+// Whether mpirun has started this process and no other. Such a rank has nobody to talk to, and need
+// not wait until MPI has looked at all devices and networks.
+bool started_alone() {
+  const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
+  return size != nullptr && std::string_view(size) == "1";
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
 Result<std::unique_ptr<World>> make_world(const WorkerOptions& options) {
+  if (options.replica.layout.ranks() == 1 && started_alone())
+    return std::move(make_local_hosts({host_name()})[0]);
   auto world = make_mpi_world(options.communicator);
   // A build without MPI still serves models that one process can hold.
   if (!world.ok() && world.status().code() == Code::kUnimplemented &&
