@@ -16,6 +16,20 @@ namespace {
 // How far ahead of the block in use the packed stream is asked for. Panels are back to back, so it
 // runs into the next one.
 constexpr int64_t kFetchAhead = 4096;
+// Rows whose products are computed side by side: a broadcast of x serves both halves of the panel
+// and a vector of weights all of these rows. Their sums fill half of the registers.
+constexpr int kSide = 4;
+constexpr int kSides = kRowTile / kSide;
+
+// What is added to weights to make them unsigned, and taken off again as kBias * (sum of x). 0:
+// they are unsigned, or |w| is the unsigned factor and x takes w's sign, which is exact even for
+// w = -128, because x never is.
+template <QuantForm F>
+constexpr int kBias = F.nibbles                            ? F.offset
+                      : F.small && !F.minimum && !F.halves ? 16
+                                                           : 0;
+template <QuantForm F>
+constexpr bool kSigned = !F.nibbles && !F.minimum && kBias<F> == 0;
 
 COHORT_INLINE __m256i load(const std::byte* p) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
@@ -26,56 +40,78 @@ COHORT_INLINE __m256i four_columns(const int8_t* x) {
   return _mm256_set1_epi32(bytes);
 }
 
-// Unsigned nibbles: a whole block is added in 16 bits (8 * 2 * 15 * 127 = 30480).
-template <QuantForm F, int M>
-COHORT_INLINE void nibble_dots(const std::byte* q, const int8_t* x, const int32_t* sum,
-                               __m256i (&dot)[M]) {
-  const __m256i ones = _mm256_set1_epi16(1), nibble = _mm256_set1_epi8(15);
-  __m256i w[8];
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; j++) {
-    const __m256i v = load(q + 64 * j);
-    w[j] = _mm256_and_si256(v, nibble);
-    w[j + 4] = _mm256_and_si256(_mm256_srli_epi16(v, 4), nibble);
-  }
-#pragma GCC unroll 1
-  for (int m = 0; m < M; m++) {
-    const int8_t* row = x + m * kQuantBlock;
-    __m256i s = _mm256_maddubs_epi16(w[0], four_columns(row));
+// Keeps additions in their order: GCC would compute all products first and then add them as a tree,
+// by way of the stack.
+COHORT_INLINE void in_order(__m256i& sum) { asm("" : "+x"(sum)); }
+
+// A block of nibbles as bytes, in the form of int8 types, for all rows of a tile.
+COHORT_INLINE void unpack(const std::byte* q, std::byte* out) {
+  const __m256i nibble = _mm256_set1_epi8(15);
 #pragma GCC unroll 8
-    for (int g = 1; g < 8; g++)
-      s = _mm256_add_epi16(s, _mm256_maddubs_epi16(w[g], four_columns(row + 4 * g)));
-    dot[m] = _mm256_madd_epi16(s, ones);
-    if constexpr (F.offset != 0)
-      dot[m] = _mm256_add_epi32(dot[m], _mm256_set1_epi32(-F.offset * sum[m]));
+  for (int i = 0; i < 256; i += 32) {
+    const __m256i v = load(q + i);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(out + i), _mm256_and_si256(v, nibble));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(out + 256 + i),
+                       _mm256_and_si256(_mm256_srli_epi16(v, 4), nibble));
   }
 }
 
-// Vectors [G0, G0 + 4) of an int8 block, added to dot. |w| is the unsigned factor and x takes w's
-// sign: exact even for w = -128, because x never is. Where no weight exceeds 32 in magnitude, four
-// products stay in 16 bits (4 * 2 * 32 * 127 = 32512), and unsigned weights need no sign.
-template <QuantForm F, int M, int G0>
-COHORT_INLINE void byte_dots(const std::byte* q, const int8_t* x, __m256i (&dot)[M]) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  __m256i sixteen[M];
+// Vectors [G0, G0 + 4) of a block with N rows: products in 16 bits. All of a block of nibbles fit
+// (8 * 2 * 15 * 127 = 30480), or four of weights up to 32 (4 * 2 * 32 * 127 = 32512).
+template <QuantForm F, int N, int G0>
+COHORT_INLINE void sixteen_bits(const std::byte* w, const int8_t* x, bool first,
+                                __m256i (&s)[2 * N]) {
 #pragma GCC unroll 4
   for (int g = G0; g < G0 + 4; g++) {
-    const __m256i w = load(q + 64 * g), magnitude = F.minimum ? w : _mm256_abs_epi8(w);
+    __m256i low = load(w + 64 * g), high = load(w + 64 * g + 32);
+    if constexpr (kBias<F> == 16) {
+      low = _mm256_add_epi8(low, _mm256_set1_epi8(16));
+      high = _mm256_add_epi8(high, _mm256_set1_epi8(16));
+    }
+    const __m256i u = kSigned<F> ? _mm256_abs_epi8(low) : low;
+    const __m256i v = kSigned<F> ? _mm256_abs_epi8(high) : high;
 #pragma GCC unroll 4
-    for (int m = 0; m < M; m++) {
-      const __m256i columns = four_columns(x + m * kQuantBlock + 4 * g);
-      const __m256i pairs =
-          _mm256_maddubs_epi16(magnitude, F.minimum ? columns : _mm256_sign_epi8(columns, w));
-      if constexpr (F.small)
-        sixteen[m] = g == G0 ? pairs : _mm256_add_epi16(sixteen[m], pairs);
-      else
-        dot[m] = _mm256_add_epi32(dot[m], _mm256_madd_epi16(pairs, ones));
+    for (int n = 0; n < N; n++) {
+      const __m256i columns = four_columns(x + n * kQuantBlock + 4 * g);
+      const __m256i a =
+          _mm256_maddubs_epi16(u, kSigned<F> ? _mm256_sign_epi8(columns, low) : columns);
+      const __m256i b =
+          _mm256_maddubs_epi16(v, kSigned<F> ? _mm256_sign_epi8(columns, high) : columns);
+      s[2 * n] = first && g == G0 ? a : _mm256_add_epi16(s[2 * n], a);
+      s[2 * n + 1] = first && g == G0 ? b : _mm256_add_epi16(s[2 * n + 1], b);
+      in_order(s[2 * n]);
+      in_order(s[2 * n + 1]);
     }
   }
-  if constexpr (F.small)
+}
+
+// The same for q8_0, whose products fill 16 bits: in 32 bits.
+template <int N>
+COHORT_INLINE void all_bits(const std::byte* w, const int8_t* x, __m256i (&dot)[2 * N]) {
+  const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 8
+  for (int i = 0; i < 2 * N; i++) dot[i] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+  for (int g = 0; g < 8; g++) {
+    const __m256i low = load(w + 64 * g), high = load(w + 64 * g + 32);
+    const __m256i u = _mm256_abs_epi8(low), v = _mm256_abs_epi8(high);
 #pragma GCC unroll 4
-    for (int m = 0; m < M; m++)
-      dot[m] = _mm256_add_epi32(dot[m], _mm256_madd_epi16(sixteen[m], ones));
+    for (int n = 0; n < N; n++) {
+      const __m256i columns = four_columns(x + n * kQuantBlock + 4 * g);
+      const __m256i a = _mm256_maddubs_epi16(u, _mm256_sign_epi8(columns, low));
+      const __m256i b = _mm256_maddubs_epi16(v, _mm256_sign_epi8(columns, high));
+      dot[2 * n] = _mm256_add_epi32(dot[2 * n], _mm256_madd_epi16(a, ones));
+      dot[2 * n + 1] = _mm256_add_epi32(dot[2 * n + 1], _mm256_madd_epi16(b, ones));
+      in_order(dot[2 * n]);
+      in_order(dot[2 * n + 1]);
+    }
+  }
+}
+
+template <int N>
+COHORT_INLINE void widen(__m256i (&s)[2 * N]) {
+#pragma GCC unroll 8
+  for (int i = 0; i < 2 * N; i++) s[i] = _mm256_madd_epi16(s[i], _mm256_set1_epi16(1));
 }
 
 // Eight scales or minima.
@@ -86,73 +122,124 @@ COHORT_INLINE __m256 eight(const std::byte* p, int64_t i) {
       _mm_load_si128(reinterpret_cast<const __m128i*>(reinterpret_cast<const uint16_t*>(p) + i)));
 }
 
-// acc = fma(d_w d_x, dot, acc) for M rows.
-template <int M>
-COHORT_INLINE void accumulate(__m256 scale, const float* d, const __m256i (&dot)[M], __m256* acc) {
-#pragma GCC unroll 1
-  for (int m = 0; m < M; m++)
-    acc[m] = _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_broadcast_ss(d + m)),
-                             _mm256_cvtepi32_ps(dot[m]), acc[m]);
-}
-
-template <int M>
-COHORT_INLINE void clear(__m256i (&dot)[M]) {
+// acc = fma(d_w d_x, dot, acc) for N rows, both halves.
+template <int N>
+COHORT_INLINE void accumulate(__m256 low, __m256 high, const float* d, const __m256i (&dot)[2 * N],
+                              __m256* acc) {
 #pragma GCC unroll 4
-  for (int m = 0; m < M; m++) dot[m] = _mm256_setzero_si256();
+  for (int n = 0; n < N; n++) {
+    const __m256 row = _mm256_broadcast_ss(d + n);
+    acc[2 * n] =
+        _mm256_fmadd_ps(_mm256_mul_ps(low, row), _mm256_cvtepi32_ps(dot[2 * n]), acc[2 * n]);
+    acc[2 * n + 1] = _mm256_fmadd_ps(_mm256_mul_ps(high, row), _mm256_cvtepi32_ps(dot[2 * n + 1]),
+                                     acc[2 * n + 1]);
+  }
 }
 
-// One block of half a panel (lanes 8 * half ..) with M rows of x.
-template <QuantForm F, int M>
-COHORT_INLINE void half_block(const PanelShape& shape, const std::byte* panel, int64_t b, int half,
-                              const RowTile& x, int row, __m256* acc) {
-  const std::byte* q = panel + shape.quants_at + b * shape.quant_bytes + 32 * half;
-  const int8_t* columns = x.q + b * x.block_bytes + row * kQuantBlock;
-  const int64_t slot = b * kRowTile + row;
-  __m256i dot[M];
+// Rows of x in a block.
+struct BlockRows {
+  const int8_t* q;
+  const float *d, *s;
+  const int32_t* sum;
+};
+
+// -kBias * (sum of x) of N rows, added to dot.
+template <QuantForm F, int N>
+COHORT_INLINE void take_bias_off(const int32_t* sum, __m256i (&dot)[2 * N]) {
+#pragma GCC unroll 4
+  for (int n = 0; n < N; n++) {
+    const __m256i bias = _mm256_slli_epi32(_mm256_set1_epi32(sum[n]), kBias<F> == 8 ? 3 : 4);
+    dot[2 * n] = _mm256_sub_epi32(dot[2 * n], bias);
+    dot[2 * n + 1] = _mm256_sub_epi32(dot[2 * n + 1], bias);
+  }
+}
+
+// One block of a panel with N rows; acc [N][2]. scales, minima: of this block. w: its weights as
+// bytes.
+template <QuantForm F, int N>
+COHORT_INLINE void block(const std::byte* scales, const std::byte* minima, const std::byte* w,
+                         const BlockRows& x, __m256* acc) {
+  __m256i dot[2 * N];
   if constexpr (F.nibbles) {
-    nibble_dots<F, M>(q, columns, x.sum + slot, dot);
+    sixteen_bits<F, N, 0>(w, x.q, true, dot);
+    sixteen_bits<F, N, 4>(w, x.q, false, dot);
+    widen<N>(dot);
+  } else if constexpr (F.small) {
+    sixteen_bits<F, N, 0>(w, x.q, true, dot);
+    widen<N>(dot);
+    if constexpr (F.halves) accumulate<N>(eight<F>(scales, 0), eight<F>(scales, 8), x.d, dot, acc);
+    __m256i rest[2 * N];
+    sixteen_bits<F, N, 4>(w, x.q, true, rest);
+    widen<N>(rest);
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * N; i++) dot[i] = F.halves ? rest[i] : _mm256_add_epi32(dot[i], rest[i]);
   } else {
-    clear(dot);
-    byte_dots<F, M, 0>(q, columns, dot);
-    if constexpr (F.halves) {
-      accumulate(eight<F>(panel, 2 * b * kPanelRows + 8 * half), x.d + slot, dot, acc);
-      clear(dot);
-    }
-    byte_dots<F, M, 4>(q, columns, dot);
+    all_bits<N>(w, x.q, dot);
   }
-  const int64_t last_scale = (F.halves ? 2 * b + 1 : b) * kPanelRows + 8 * half;
-  accumulate(eight<F>(panel, last_scale), x.d + slot, dot, acc);
+  if constexpr (kBias<F> != 0) take_bias_off<F, N>(x.sum, dot);
+  constexpr int kLast = F.halves ? kPanelRows : 0;
+  accumulate<N>(eight<F>(scales, kLast), eight<F>(scales, kLast + 8), x.d, dot, acc);
   if constexpr (F.minimum) {
-    const __m256 minimum = eight<F>(panel + shape.minima_at, b * kPanelRows + 8 * half);
-#pragma GCC unroll 1
-    for (int m = 0; m < M; m++)
-      acc[m] = _mm256_fmadd_ps(minimum, _mm256_broadcast_ss(x.s + slot + m), acc[m]);
+    const __m256 low = eight<F>(minima, 0), high = eight<F>(minima, 8);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; n++) {
+      const __m256 row = _mm256_broadcast_ss(x.s + n);
+      acc[2 * n] = _mm256_fmadd_ps(low, row, acc[2 * n]);
+      acc[2 * n + 1] = _mm256_fmadd_ps(high, row, acc[2 * n + 1]);
+    }
   }
 }
 
-template <QuantForm F, int M>
-void rows(const MatmulJob& job, const std::byte* panel, int lanes, const RowTile& x, int row,
-          float* y) {
+// Block b of a panel with the first `rows` rows of a tile.
+template <QuantForm F>
+COHORT_INLINE void tile_block(const PanelShape& shape, const std::byte* panel, int64_t b,
+                              const RowTile& x, int rows, __m256 (&acc)[kSides][2 * kSide]) {
+  const std::byte* w = panel + shape.quants_at + b * shape.quant_bytes;
+  alignas(32) std::byte bytes[F.nibbles ? 512 : 1];
+  if constexpr (F.nibbles) {
+    unpack(w, bytes);
+    w = bytes;
+  }
+  const std::byte* scales = panel + b * shape.scale_bytes;
+  const std::byte* minima = panel + shape.minima_at + b * kPanelRows * (F.wide ? 4 : 2);
+  const int64_t slot = b * kRowTile;
+  BlockRows at{x.q + b * x.block_bytes, x.d + slot, x.s + slot, x.sum + slot};
+  int side = 0;
+  for (; rows >= kSide; rows -= kSide, side++) {
+    block<F, kSide>(scales, minima, w, at, acc[side]);
+    at = {at.q + kSide * kQuantBlock, at.d + kSide, at.s + kSide, at.sum + kSide};
+  }
+  if (rows == 3) block<F, 3>(scales, minima, w, at, acc[side]);
+  if (rows == 2) block<F, 2>(scales, minima, w, at, acc[side]);
+  if (rows == 1) block<F, 1>(scales, minima, w, at, acc[side]);
+}
+
+// Up to 16 rows, a tile's first, with one panel. fetch: whether the panel comes from memory.
+template <QuantForm F>
+void tile(const MatmulJob& job, const std::byte* panel, int lanes, const RowTile& x, int rows,
+          bool fetch, float* y) {
   const PanelShape shape = panel_shape(F, job.columns);
   constexpr int64_t kStep = panel_shape(F, 2048).bytes / (2048 / kQuantBlock);
   const char* ahead = reinterpret_cast<const char*>(panel) + kFetchAhead;
-  UnitSums<__m256, 2 * M> sums;
-  __m256 acc[2 * M];
+  const int sides = (rows + kSide - 1) / kSide;
+  UnitSums<__m256, 2 * kSide> sums[kSides];
+  __m256 acc[kSides][2 * kSide];
   for (int64_t b = job.begin / kQuantBlock, last = job.end / kQuantBlock; b < last;) {
+    for (int i = 0; i < sides; i++)
 #pragma GCC unroll 8
-    for (auto& a : acc) a = _mm256_setzero_ps();
+      for (auto& a : acc[i]) a = _mm256_setzero_ps();
     for (const int64_t end = b + job.unit_columns / kQuantBlock; b < end; b++) {
-      if (row == 0)
+      if (fetch)
         for (int64_t i = 0; i < kStep; i += 64) _mm_prefetch(ahead + b * kStep + i, _MM_HINT_T0);
-#pragma GCC unroll 1  // unrolled further, GCC spills more than it gains
-      for (int half = 0; half < 2; half++)
-        half_block<F, M>(shape, panel, b, half, x, row, acc + half * M);
+      tile_block<F>(shape, panel, b, x, rows, acc);
     }
-    sums.push(acc);
+    for (int i = 0; i < sides; i++) sums[i].push(acc[i]);
   }
-  sums.finish(acc);
-#pragma GCC unroll 4
-  for (int m = 0; m < M; m++) store_lanes(y + m * job.stride, acc[m], acc[M + m], lanes);
+  for (int i = 0; i < sides; i++) sums[i].finish(acc[i]);
+  for (int m = 0; m < rows; m++) {
+    const __m256* a = &acc[m / kSide][2 * (m % kSide)];
+    store_lanes(y + m * job.stride, a[0], a[1], lanes);
+  }
 }
 
 template <QuantForm F>
@@ -161,21 +248,10 @@ void panels(const MatmulJob& job, int64_t p0, int64_t p1) {
     const std::byte* panel = job.packed + p * job.panel_bytes;
     const int64_t left = job.n - p * kPanelRows;
     const int lanes = left < kPanelRows ? int(left) : kPanelRows;
-    for (int64_t r = 0; r < job.rows;) {
-      const RowTile x = row_tile(job.q, r / kRowTile);
-      const int row = int(r % kRowTile);
-      const int64_t in_tile = kRowTile - row, n = job.rows - r < in_tile ? job.rows - r : in_tile;
-      float* y = job.y + r * job.stride + p * kPanelRows;
-      if (n >= 4) {
-        rows<F, 4>(job, panel, lanes, x, row, y);
-        r += 4;
-      } else if (n >= 2) {
-        rows<F, 2>(job, panel, lanes, x, row, y);
-        r += 2;
-      } else {
-        rows<F, 1>(job, panel, lanes, x, row, y);
-        r += 1;
-      }
+    for (int64_t r = 0; r < job.rows; r += kRowTile) {
+      const int64_t rows = job.rows - r < kRowTile ? job.rows - r : kRowTile;
+      tile<F>(job, panel, lanes, row_tile(job.q, r / kRowTile), int(rows), r == 0,
+              job.y + r * job.stride + p * kPanelRows);
     }
   }
 }

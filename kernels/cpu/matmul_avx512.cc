@@ -21,6 +21,8 @@ constexpr int64_t kLongPanel = 32 << 10;
 // Rows whose sums run side by side: one chain of eight products after another would fill the
 // scheduler.
 constexpr int kSide = 4;
+// Rows that unpacked weights serve. More of them would leave no registers for kSide sums.
+constexpr int64_t kMostRows = 8;
 
 // The multiplier of weights is unsigned: what is added to them to make them so, and taken off again
 // by sums that start at -bias * (sum of x).
@@ -68,8 +70,14 @@ struct Starts {
   COHORT_INLINE void compute(const int8_t* x, const int32_t* sum) {
     if constexpr (F.halves) {
 #pragma GCC unroll 8
-      for (int m = 0; m + 1 < M; m += 2) pair(x + 32 * m, at + 8 * m, __mmask16(0xffff));
-      if constexpr (M % 2 != 0) pair(x + 32 * (M - 1), at + 8 * (M - 1), __mmask16(0xff));
+      for (int m = 0; m + 1 < M; m += 2)
+        _mm512_store_si512(at + 8 * m, of_halves(_mm512_loadu_si512(x + 32 * m)));
+      if constexpr (M % 2 != 0) {
+        const auto* last = reinterpret_cast<const __m256i*>(x + 32 * (M - 1));
+        _mm256_store_si256(
+            reinterpret_cast<__m256i*>(at + 8 * (M - 1)),
+            _mm512_castsi512_si256(of_halves(_mm512_zextsi256_si512(_mm256_loadu_si256(last)))));
+      }
     } else if constexpr (kBias<F> != 0) {
       const __m512i sums = _mm512_maskz_loadu_epi32(__mmask16((1u << M) - 1), sum);
       constexpr int kShift = kBias<F> == 8 ? 3 : 7;
@@ -86,13 +94,12 @@ struct Starts {
   }
 
  private:
-  // Two rows: a quarter of a vector is half a row of a block. -bias times its sum, four times.
-  static COHORT_INLINE void pair(const int8_t* x, int32_t* to, __mmask16 present) {
-    __m512i s = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(int8_t(kBias<F>)),
-                                    _mm512_maskz_loadu_epi32(present, x));
+  // Two rows: a quarter of a vector is half a row of a block, and becomes -bias times its sum.
+  static COHORT_INLINE __m512i of_halves(__m512i x) {
+    __m512i s = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(int8_t(kBias<F>)), x);
     s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, _MM_PERM_BADC));
     s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, _MM_PERM_CDAB));
-    _mm512_mask_storeu_epi32(to, present, _mm512_sub_epi32(_mm512_setzero_si512(), s));
+    return _mm512_sub_epi32(_mm512_setzero_si512(), s);
   }
 };
 
@@ -163,7 +170,7 @@ COHORT_INLINE void one_block(const PanelShape& shape, const std::byte* panel, in
   const int64_t slot = b * kRowTile + row;
   Starts<F, M> starts;
   starts.compute(q, x.sum + slot);
-#pragma GCC unroll 4
+#pragma GCC unroll 2
   for (int m = 0; m + kSide <= M; m += kSide)
     block.template rows<kSide, M>(m, starts, q, x.d + slot, x.s + slot, acc);
   if constexpr (M % kSide != 0)
@@ -183,7 +190,7 @@ void rows(const MatmulJob& job, int64_t p, int64_t r, bool fetch) {
   for (int64_t b = job.begin / kQuantBlock, last = job.end / kQuantBlock; b < last;) {
 #pragma GCC unroll 2
     for (auto& a : acc)
-#pragma GCC unroll 16
+#pragma GCC unroll 8
       for (auto& v : a) v = _mm512_setzero_ps();
     for (const int64_t end = b + job.unit_columns / kQuantBlock; b < end; b++)
 #pragma GCC unroll 2
@@ -202,7 +209,7 @@ void rows(const MatmulJob& job, int64_t p, int64_t r, bool fetch) {
   for (int i = 0; i < P; i++) {
     sums[i].finish(acc[i]);
     float* y = job.y + r * job.stride + (p + i) * kPanelRows;
-#pragma GCC unroll 16
+#pragma GCC unroll 8
     for (int m = 0; m < M; m++)
       _mm512_mask_storeu_ps(y + m * job.stride, lanes_of(job, p + i), acc[i][m]);
   }
@@ -210,20 +217,16 @@ void rows(const MatmulJob& job, int64_t p, int64_t r, bool fetch) {
 
 template <QuantForm F>
 void panels(const MatmulJob& job, int64_t p0, int64_t p1) {
-  static constexpr decltype(&rows<F, 1, 1>) kUpToEight[] = {
-      rows<F, 1, 1>, rows<F, 2, 1>, rows<F, 3, 1>, rows<F, 4, 1>,
-      rows<F, 5, 1>, rows<F, 6, 1>, rows<F, 7, 1>, rows<F, 8, 1>};
+  static constexpr decltype(&rows<F, 1, 1>) kRows[] = {rows<F, 1, 1>, rows<F, 2, 1>, rows<F, 3, 1>,
+                                                       rows<F, 4, 1>, rows<F, 5, 1>, rows<F, 6, 1>,
+                                                       rows<F, 7, 1>, rows<F, 8, 1>};
+  static_assert(sizeof(kRows) / sizeof(kRows[0]) == kMostRows && kRowTile % kMostRows == 0);
   int64_t p = p0;
   if (job.rows == 1 && job.panel_bytes >= kLongPanel)
     for (; p + 2 <= p1; p += 2) rows<F, 1, 2>(job, p, 0, true);
   for (; p < p1; p++)
-    for (int64_t r = 0, n; r < job.rows; r += n) {
-      n = job.rows - r < 8 ? job.rows - r : 8;
-      if (job.rows - r >= kRowTile && r % kRowTile == 0)
-        rows<F, kRowTile, 1>(job, p, r, r == 0), n = kRowTile;
-      else
-        kUpToEight[n - 1](job, p, r, r == 0);
-    }
+    for (int64_t r = 0; r < job.rows; r += kMostRows)
+      kRows[(job.rows - r < kMostRows ? job.rows - r : kMostRows) - 1](job, p, r, r == 0);
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ void block(const MatmulJob& job, const std::byte* panel, int64_t apart, int lane
       for (int p = 0; p < P; p++) {
         const std::byte* at = panel + p * apart + k * kPanelRows * L::kBytes;
         const __m256 low = L::load(at), high = L::load(at + 8 * L::kBytes);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
         for (int m = 0; m < M; m++) {
           const __m256 column = _mm256_broadcast_ss(x + m * job.columns + k);
           __m256* a = acc + 2 * (m * P + p);
@@ -60,7 +60,7 @@ void block(const MatmulJob& job, const std::byte* panel, int64_t apart, int lane
     sums.push(acc);
   }
   sums.finish(acc);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
   for (int m = 0; m < M; m++)
 #pragma GCC unroll 4
     for (int p = 0; p < P; p++)
@@ -82,22 +82,23 @@ void across(const MatmulJob& job, const std::byte* panel, int64_t apart, int cou
                      y + p * kPanelRows);
 }
 
-// All rows of x over up to four panels.
+// All rows of x over up to four panels, in about equal tiles of rows.
 template <class L>
 void group(const MatmulJob& job, const std::byte* panel, int64_t apart, int count, int lanes,
            float* y) {
-  int64_t r = 0;
-  const auto step = [&](int m) {
+  constexpr int64_t kMost = 6;  // by a panel: as many sums as registers hold beside two of weights
+  for (int64_t r = 0, m; r < job.rows; r += m) {
+    const int64_t left = job.rows - r, tiles = (left + kMost - 1) / kMost;
+    m = (left + tiles - 1) / tiles;
     const float* x = job.x + r * job.columns;
     float* to = y + r * job.stride;
+    if (m == 6) across<L, 6, 1>(job, panel, apart, count, lanes, x, to);
+    if (m == 5) across<L, 5, 1>(job, panel, apart, count, lanes, x, to);
     if (m == 4) across<L, 4, 1>(job, panel, apart, count, lanes, x, to);
+    if (m == 3) across<L, 3, 2>(job, panel, apart, count, lanes, x, to);
     if (m == 2) across<L, 2, 2>(job, panel, apart, count, lanes, x, to);
     if (m == 1) across<L, 1, 4>(job, panel, apart, count, lanes, x, to);
-    r += m;
-  };
-  while (job.rows - r >= 4) step(4);
-  if (job.rows - r >= 2) step(2);
-  if (job.rows - r >= 1) step(1);
+  }
 }
 
 int lanes_of(const MatmulJob& job, int64_t last_panel) {
