@@ -65,7 +65,7 @@ def peer(program, variant):
     if not os.path.exists(path):
         mend_tiles(sources())
         run("cmake", "-S", sources(), "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-            "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_CURL=OFF", *VARIANTS[variant])
+            "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_CURL=OFF", "-DLLAMA_USE_PREBUILT_UI=OFF", *VARIANTS[variant])
         run("cmake", "--build", build, "--target", *PROGRAMS)
     return path
 
