@@ -19,6 +19,7 @@ struct AttentionBatch::Plan {
   AttentionShape shape;
   std::vector<Row> rows;
   std::vector<AttentionItem> items;  // largest first
+  std::vector<AttentionSharer> sharers;
   std::vector<AttentionMerge> merges;
   std::unique_ptr<std::atomic<int>[]> missing;  // pieces of each merge that are not done
   std::unique_ptr<float[]> partials;            // [row][stride], rows of all pieces
@@ -26,5 +27,8 @@ struct AttentionBatch::Plan {
 
   void reset();  // before every use
 };
+
+// Fills in items, sharers, merges, missing and partials, for a shape that is known.
+void cut_items(AttentionBatch::Plan& plan, const std::vector<AttentionEntry>& entries, int threads);
 
 }  // namespace cohort

@@ -72,13 +72,22 @@ class Taker {
       return plan.partials.get() + row * plan.shape.stride;
     };
     AttentionWork work{&plan.shape, kv_.data, &now, &item, &later, next, partials(item.partial_row),
-                       &scratch_};
+                       &scratch_,   nullptr};
+    if (item.sharers > 0) work.sharers = &plan.sharers[size_t(item.first_sharer)];
     kernels_.attend(work);
-    if (item.merge < 0) return;
-    // The thread that finishes the last piece sees what the others wrote.
-    if (plan.missing[size_t(item.merge)].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    const AttentionMerge& merge = plan.merges[size_t(item.merge)];
-    work.partials = partials(merge.first_row);
+    if (item.sharers == 0 && item.merge >= 0) finish(plan, work, now, item.merge);
+    const AttentionSharer* sharers = std::exchange(work.sharers, nullptr);
+    for (int i = 0; i < item.sharers; i++)
+      finish(plan, work, queries(sharers[i].entry), sharers[i].merge);
+  }
+
+  // The thread that finishes the last piece of a merge sees what the others wrote.
+  void finish(AttentionBatch::Plan& plan, AttentionWork& work, const AttentionQueries& of,
+              int number) {
+    if (plan.missing[size_t(number)].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    const AttentionMerge& merge = plan.merges[size_t(number)];
+    work.queries = &of;
+    work.partials = plan.partials.get() + merge.first_row * plan.shape.stride;
     kernels_.merge(work, merge);
   }
 
@@ -104,7 +113,7 @@ void attention(Stream& stream, Tensor out, Tensor q, const KvLayer& kv,
   plan.reset();
   int splits = 1;
   for (const AttentionItem& item : plan.items) splits = std::max(splits, item.split1 - item.split0);
-  for (const AttentionMerge& merge : plan.merges) splits = std::max(splits, merge.pieces);
+  for (const AttentionMerge& merge : plan.merges) splits = std::max(splits, merge.units);
   const ScratchSizes sizes(plan.shape, std::bit_width(unsigned(splits)) + 1);
   auto& state = cohort::cpu::State::of(stream);
   state.reserve(sizes.bytes());

@@ -40,13 +40,35 @@ struct AttentionItem {
   int merge;            // -1: the item covers all splits and finishes the result itself
   int64_t partial_row;  // else its partial results go to this row of the plan's buffer
   float cost;
+  // Not 0: so many sequences whose first blocks are the same, each with its last position. `entry`
+  // is the first of them, all see all keys of the splits, and each has a merge of its own.
+  int first_sharer = 0, sharers = 0;
 };
 
-// Items of one (entry, kv head, positions) whose splits were divided into pieces of equal subtrees.
-struct AttentionMerge {
-  int64_t first_row;
-  int rows, pieces, piece_splits;
+// One sequence of an item that is shared.
+struct AttentionSharer {
+  int entry, merge;
+  int64_t row;          // of the query, from the first sharer's
+  int64_t partial_row;  // as in AttentionItem
 };
+
+// Items of one (entry, kv head, positions) whose splits were divided into pieces, each a subtree.
+// The splits are counted in units of unit_splits, a power of two. The first pieces are a unit each,
+// the others as many as their place in the tree allows, up to 2^most_level.
+struct AttentionMerge {
+  int64_t first_row;  // of partial results: [piece][row]
+  int rows, pieces, units, unit_splits;
+  int single;  // units that are a piece each
+  int most_level = 0;
+};
+
+// The piece that begins at `unit` has 2^level units; the last one may have fewer.
+[[maybe_unused]] static int piece_level(const AttentionMerge& m, int unit) {
+  if (unit < m.single) return 0;
+  int level = 0;
+  while (level < m.most_level && unit % (2 << level) == 0) level++;
+  return level;
+}
 
 // One thread's memory. levels: partial results of complete subtrees, [level][row][stride].
 struct AttentionScratch {
@@ -61,13 +83,35 @@ struct AttentionWork {
   const AttentionItem* item;
   const AttentionQueries* next_queries;
   const AttentionItem* next;
-  float* partials;  // of the item, or of its merge [piece][row]
+  float* partials;  // of the item, or of its merge [piece][row]; of the plan if it is shared
   AttentionScratch* scratch;
+  const AttentionSharer* sharers;  // of the item, or null
 };
 using AttendItem = void(const AttentionWork&);
 using MergePieces = void(const AttentionWork&, const AttentionMerge&);
 AttendItem attend_portable, attend_avx2, attend_avx512;
 MergePieces merge_portable, merge_avx2, merge_avx512;
+
+// A row is a (position, head of the group), or for a shared item a (sharer, head of the group).
+[[maybe_unused]] static int item_rows(const AttentionWork& w) {
+  return (w.sharers ? w.item->sharers : w.item->q1 - w.item->q0) * w.shape->group;
+}
+// Of sharers one that all of the item's keys are visible to, as they are to the others.
+[[maybe_unused]] static int row_position(const AttentionWork& w, int row) {
+  return w.queries->start + w.item->q0 + (w.sharers ? 0 : row / w.shape->group);
+}
+// Where its query begins, in elements from the queries' first.
+[[maybe_unused]] static int64_t row_offset(const AttentionWork& w, int row) {
+  const AttentionShape& s = *w.shape;
+  const int i = row / s.group;
+  const int64_t query = w.sharers ? w.sharers[i].row : w.item->q0 + i;
+  return (query * s.heads + w.item->kv_head * s.group + row % s.group) * s.dim;
+}
+[[maybe_unused]] static float* row_partial(const AttentionWork& w, int row) {
+  const int group = w.shape->group;
+  const int64_t at = w.sharers ? w.sharers[row / group].partial_row + row % group : row;
+  return w.partials + at * w.shape->stride;
+}
 
 // Keys of a split that the query at `position` may see.
 [[maybe_unused]] static int visible_keys(int position, int split) {

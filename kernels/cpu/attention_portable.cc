@@ -43,13 +43,15 @@ class Counter {
  public:
   Counter(float* levels, int dim, int stride) : levels_(levels), dim_(dim), stride_(stride) {}
 
-  void push(const float* partial) {
-    float* level = levels_;
-    for (unsigned u = units_++; u & 1; u >>= 1, level += stride_) {
+  // of: levels of the subtree that comes.
+  void push(const float* partial, int of = 0) {
+    float* level = levels_ + of * stride_;
+    for (unsigned u = units_ >> of; u & 1; u >>= 1, level += stride_) {
       merge(dim_, level, partial, level);
       partial = level;
     }
     std::copy_n(partial, dim_ + 2, level);
+    units_ += 1u << of;
   }
   const float* finish() {
     float *sum = nullptr, *level = levels_;
@@ -106,23 +108,16 @@ void attend_split(const AttentionWork& work, const float* q, int split, int keys
   out[s.dim + 1] = lanes[0];
 }
 
-int64_t offset(const AttentionWork& work, int row) {
-  const AttentionShape& s = *work.shape;
-  const AttentionItem& item = *work.item;
-  return (int64_t(item.q0 + row / s.group) * s.heads + item.kv_head * s.group + row % s.group) *
-         s.dim;
-}
-
 }  // namespace
 
 void attend_portable(const AttentionWork& work) {
   const AttentionShape& s = *work.shape;
   const AttentionItem& item = *work.item;
-  for (int row = 0; row < (item.q1 - item.q0) * s.group; row++) {
-    const float* q = work.queries->q + offset(work, row);
+  for (int row = 0; row < item_rows(work); row++) {
+    const float* q = work.queries->q + row_offset(work, row);
     for (int d = 0; d < s.dim; d++) work.scratch->query[d] = q[d] * s.query_scale;
     Counter counter(work.scratch->levels, s.dim, s.stride);
-    const int position = work.queries->start + item.q0 + row / s.group;
+    const int position = row_position(work, row);
     bool any = false;
     for (int split = item.split0; split < item.split1; split++) {
       const int keys = visible_keys(position, split);
@@ -134,20 +129,23 @@ void attend_portable(const AttentionWork& work) {
     if (!any) continue;
     const float* sum = counter.finish();
     if (item.merge < 0)
-      finish_row(s.dim, sum, work.queries->out + offset(work, row));
+      finish_row(s.dim, sum, work.queries->out + row_offset(work, row));
     else
-      std::copy_n(sum, s.dim + 2, work.partials + int64_t(row) * s.stride);
+      std::copy_n(sum, s.dim + 2, row_partial(work, row));
   }
 }
 
 void merge_portable(const AttentionWork& work, const AttentionMerge& m) {
   const AttentionShape& s = *work.shape;
   for (int row = 0; row < m.rows; row++) {
-    const int position = work.queries->start + work.item->q0 + row / s.group;
+    const int position = row_position(work, row);
     Counter counter(work.scratch->levels, s.dim, s.stride);
-    for (int p = 0; p < m.pieces && visible_keys(position, p * m.piece_splits) > 0; p++)
-      counter.push(work.partials + (int64_t(p) * m.rows + row) * s.stride);
-    finish_row(s.dim, counter.finish(), work.queries->out + offset(work, row));
+    for (int unit = 0, p = 0; visible_keys(position, unit * m.unit_splits) > 0; p++) {
+      const int level = piece_level(m, unit);
+      counter.push(work.partials + (int64_t(p) * m.rows + row) * s.stride, level);
+      unit += 1 << level;
+    }
+    finish_row(s.dim, counter.finish(), work.queries->out + row_offset(work, row));
   }
 }
 

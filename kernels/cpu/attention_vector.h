@@ -29,10 +29,13 @@ struct RowTree {
   int dim;
 
   // Where the row's next partial result is best written: for an even unit that is its place.
-  COHORT_INLINE float* place(unsigned unit, float* fresh) const { return unit & 1 ? fresh : first; }
-  COHORT_INLINE void push(unsigned unit, float* x) const {
-    float* level = first;
-    for (; unit & 1; unit >>= 1, level += step)
+  // of: levels of the subtree that it is.
+  COHORT_INLINE float* place(unsigned unit, float* fresh, int of = 0) const {
+    return unit >> of & 1 ? fresh : first + of * step;
+  }
+  COHORT_INLINE void push(unsigned unit, float* x, int of = 0) const {
+    float* level = first + of * step;
+    for (unit >>= of; unit & 1; unit >>= 1, level += step)
       merge<V>(level, x, unit & 2 ? x : level + step, dim);
   }
   COHORT_INLINE const float* finish(unsigned units) const {
@@ -97,6 +100,10 @@ void widen(const AttentionWork& w, int blocks, Split& s) {
   const int n = w.shape->dim * kBlockLanes;
   for (int b = 0; b < blocks; b++)
     for (int i = 0; i < n; i += V::kLanes) {
+      if (i * L::kBytes % 64 == 0) {
+        __builtin_prefetch(s.next_k[b] + i * L::kBytes, 0, 2);
+        __builtin_prefetch(s.next_v[b] + i * L::kBytes, 0, 2);
+      }
       V::store(w.scratch->keys + b * n + i, L::load(s.k[b] + i * L::kBytes));
       V::store(w.scratch->values + b * n + i, L::load(s.v[b] + i * L::kBytes));
     }
@@ -113,14 +120,6 @@ struct Rows {
   const AttentionWork& w;
   int count;
 
-  COHORT_INLINE int position(int row) const {
-    return w.queries->start + w.item->q0 + row / g.group;
-  }
-  COHORT_INLINE int64_t offset(int row) const {
-    return (int64_t(w.item->q0 + row / g.group) * g.heads + w.item->kv_head * g.group +
-            row % g.group) *
-           g.dim;
-  }
   template <class V>
   COHORT_INLINE RowTree<V> tree(int row) const {
     return {w.scratch->levels + int64_t(row) * g.stride, int64_t(count) * g.stride, g.dim};
@@ -134,7 +133,7 @@ void pack_queries(const Rows& rows) {
   for (int row = 0; row < rows.count;) {
     const int n = tile_rows<V>(rows.count - row);
     for (int r = 0; r < n; r++) {
-      const float* from = rows.w.queries->q + rows.offset(row + r);
+      const float* from = rows.w.queries->q + row_offset(rows.w, row + r);
       float* to = rows.w.scratch->query + row * dim + r;
       for (int d = 0; d < dim; d++) to[d * n] = from[d] * rows.g.query_scale;
     }
@@ -150,15 +149,14 @@ void attend_split(const Rows& rows, const Split& s, int split, bool many) {
   for (int row = 0, n; row < rows.count; row += n) {
     n = tile_rows<V>(rows.count - row);
     int keys[kTileRows];
-    for (int r = 0; r < n; r++) keys[r] = visible_keys(rows.position(row + r), split);
+    for (int r = 0; r < n; r++) keys[r] = visible_keys(row_position(rows.w, row + r), split);
     if (keys[n - 1] == 0) continue;
     const float* q = rows.w.scratch->query + row * g.dim;
     float* sums = rows.tree<V>(row).place(unit, rows.w.scratch->fresh);
     if (many)
       tile<V, F32<V, L::kScaled>>(g, s, q, n, keys, false, rows.w.scratch->scores, sums);
     else
-      tile<V, L>(g, s, q, n, keys, rows.count <= kTileRows && row == 0, rows.w.scratch->scores,
-                 sums);
+      tile<V, L>(g, s, q, n, keys, row == 0, rows.w.scratch->scores, sums);
     for (int r = 0; r < n; r++)
       if (keys[r] > 0) rows.tree<V>(row + r).push(unit, sums + r * g.stride);
   }
@@ -168,7 +166,7 @@ template <class V, class L>
 void attend(const AttentionWork& w) {
   const AttentionShape& g = *w.shape;
   const AttentionItem& item = *w.item;
-  const Rows rows{g, w, (item.q1 - item.q0) * g.group};
+  const Rows rows{g, w, item_rows(w)};
   pack_queries<V>(rows);
   const bool many = rows.count > 2 * kTileRows && L::kBytes != 4;
   for (int split = item.split0; split < item.split1; split++) {
@@ -178,13 +176,13 @@ void attend(const AttentionWork& w) {
     attend_split<V, L>(rows, s, split, many);
   }
   for (int row = 0; row < rows.count; row++) {
-    const int units = least(rows.position(row) / kSplit + 1, item.split1) - item.split0;
+    const int units = least(row_position(w, row) / kSplit + 1, item.split1) - item.split0;
     if (units <= 0) continue;
     const float* sum = rows.tree<V>(row).finish(unsigned(units));
     if (item.merge < 0)
-      finish_row<V>(sum, w.queries->out + rows.offset(row), g.dim);
+      finish_row<V>(sum, w.queries->out + row_offset(w, row), g.dim);
     else
-      copy(sum, g.dim + 2, w.partials + int64_t(row) * g.stride);
+      copy(sum, g.dim + 2, row_partial(w, row));
   }
 }
 
@@ -199,16 +197,18 @@ void attend_any(const AttentionWork& w) {
 template <class V>
 void merge_any(const AttentionWork& w, const AttentionMerge& m) {
   const AttentionShape& g = *w.shape;
-  const Rows rows{g, w, m.rows};
   const RowTree<V> tree{w.scratch->levels, g.stride, g.dim};
   for (int row = 0; row < m.rows; row++) {
-    const int pieces = least(m.pieces, rows.position(row) / (kSplit * m.piece_splits) + 1);
-    for (int p = 0; p < pieces; p++) {
-      float* sums = tree.place(unsigned(p), w.scratch->fresh);
+    const int units = row_position(w, row) / (kSplit * m.unit_splits) + 1;
+    int unit = 0;
+    for (int p = 0; unit < units; p++) {
+      const int level = piece_level(m, unit);
+      float* sums = tree.place(unsigned(unit), w.scratch->fresh, level);
       copy(w.partials + (int64_t(p) * m.rows + row) * g.stride, g.dim + 2, sums);
-      tree.push(unsigned(p), sums);
+      tree.push(unsigned(unit), sums, level);
+      unit += 1 << level;
     }
-    finish_row<V>(tree.finish(unsigned(pieces)), w.queries->out + rows.offset(row), g.dim);
+    finish_row<V>(tree.finish(unsigned(unit)), w.queries->out + row_offset(w, row), g.dim);
   }
 }
 

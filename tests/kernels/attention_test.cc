@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/half.h"
+#include "kernels/attention_plan.h"
 #include "kernels/cpu/cache_row.h"
 #include "kernels/ops.h"
 #include "tests/kernels/reference.h"
@@ -91,18 +92,33 @@ class World {
     }
   }
 
+  // Sequence `to` begins as `from` does, in the same blocks.
+  void share(size_t from, size_t to, int tokens) {
+    const Sequence& a = sequences[from];
+    Sequence& b = sequences[to];
+    std::copy_n(a.blocks.begin(), tokens / kBlockTokens, b.blocks.begin());
+    std::copy_n(a.qkv.begin(), tokens * width(), b.qkv.begin());
+  }
+
+  std::vector<AttentionEntry> entries(const std::vector<Part>& parts) const {
+    std::vector<AttentionEntry> all;
+    int64_t row = 0;
+    for (const Part& p : parts) {
+      all.push_back({p.sequence->blocks.data(), row, p.start, p.count});
+      row += p.count;
+    }
+    return all;
+  }
+
   // One step with these parts; rows in the order of the parts. Results go to the sequences.
   void step(Stream& stream, const std::vector<Part>& parts) {
-    std::vector<AttentionEntry> entries;
     std::vector<float> qkv;
     for (const Part& p : parts) {
-      entries.push_back(
-          {p.sequence->blocks.data(), int64_t(qkv.size()) / width(), p.start, p.count});
       const auto from = p.sequence->qkv.begin() + p.start * width();
       qkv.insert(qkv.end(), from, from + p.count * width());
     }
     const int64_t rows = int64_t(qkv.size()) / width(), out_width = g_.heads * g_.dim;
-    const AttentionBatch batch(g_, entries, stream.threads().size());
+    const AttentionBatch batch(g_, entries(parts), stream.threads().size());
     std::vector<float> q(size_t(rows * out_width)), out(q.size());
     const Tensor q_tensor(q.data(), DType::f32, {rows, out_width});
     ops::rope_store(stream, q_tensor, cache_->layer(),
@@ -251,6 +267,36 @@ TEST_P(LongSequence, E11_SameBitsHoweverItIsCut) {
       world.step(stream, {{&s, 1995, 70}});
       ASSERT_TRUE(same_bits(s.out, expected[0])) << name(isa) << " " << threads;
     }
+}
+
+// Sequences that begin alike, for 1, 2 and 4 splits, beside one that shares nothing and a prompt.
+TEST_P(LongSequence, E11_SameBitsWhereBlocksAreShared) {
+  const KvGeometry g{6, 2, 64, GetParam()};
+  World world(g, {1300, 1400, 800, 600, 530, 300, 280, 300}, 11);
+  const std::array shared = {1024, 608, 512, 256, 272};  // tokens, of sequences 1 .. 5 with 0
+  for (size_t i = 0; i < shared.size(); i++) world.share(0, i + 1, shared[i]);
+  Stream plain(1, Isa::portable), quick(2, detect_isa());
+  world.prefill(quick);
+  std::vector<Part> last;
+  for (Sequence& s : world.sequences) last.push_back({&s, s.length - 1, 1});
+  last.back() = {&world.sequences.back(), 250, 50};
+  for (const Part& part : last) world.step(plain, {part});
+  const auto expected = world.outputs();
+  for (Isa isa : isas())
+    for (int threads : {1, 2, 5}) {
+      for (Sequence& s : world.sequences) std::fill(s.out.end() - g.heads * g.dim, s.out.end(), 7);
+      Stream stream(threads, isa);
+      world.step(stream, last);
+      for (size_t i = 0; i < expected.size(); i++)
+        ASSERT_TRUE(same_bits(world.sequences[i].out, expected[i])) << name(isa) << " " << i;
+    }
+  // Splits that are read for one kv head: 6 of sequence 0, of the others what they do not share.
+  last.resize(6);
+  const AttentionBatch batch(g, world.entries(last), 2);
+  int splits = 0;
+  for (const AttentionItem& item : batch.plan().items)
+    if (item.kv_head == 0) splits += item.split1 - item.split0;
+  EXPECT_EQ(splits, 6 + 2 + 2 + 1 + 2 + 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Attention, LongSequence, ::testing::Values(DType::f16, DType::i8),
