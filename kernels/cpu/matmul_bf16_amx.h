@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // bf16 weights times rows rounded to bf16 on tiles: the arithmetic of docs/arithmetic.md section 9
-// is that of the tile unit, so a unit's sum stays in its tile from block to block. Two row tiles
-// by two panels share what is loaded. Tiles: see HardwareTiles. Included by units compiled for
-// AVX-512.
+// is that of the tile unit, so a unit's sum stays in its tile from block to block. Tiles: see
+// HardwareTiles. Included by units compiled for AVX-512.
 #pragma once
 #include <immintrin.h>
 
@@ -50,68 +49,80 @@ struct PairOrder {
   for (int m = 0; m < kRowTile; m++) to[m] = _mm512_load_ps(from.bytes + m * kTileRowBytes);
 }
 
-// Rows of x of two tiles, at the chunk's first column, and the weights to fetch meanwhile.
+// Four tiles of sums, which hide the latency of products: two row tiles by two panels, or four by
+// one. Sum i is of row tile i / panels and panel i % panels. Row tiles may be the same one: its
+// sums are then computed more than once.
 struct Bf16Operands {
-  const uint16_t* x[2];
-  int64_t x_bytes;  // from row to row
+  const uint16_t* x[4];  // rows of each row tile, at the chunk's first column
+  int64_t x_bytes;       // from row to row
   int64_t blocks;
-  const std::byte* next[2];  // of each panel; or null
+  TileBytes* sums[4];
+  const std::byte* next[2];  // weights to fetch meanwhile, of each panel; or null
 };
 
-// sums[row tile][panel] += the chunk. Both row tiles may be the same one.
+// The products of block b.
 template <int kPanels, class Tiles>
-void add_bf16_chunk(Tiles& tiles, const Bf16TileScratch& scratch, const Bf16Operands& in,
-                    TileBytes (&first)[2], TileBytes (&second)[2]) {
-  tiles.template load<0>(first[0].bytes, kTileRowBytes);
-  tiles.template load<2>(second[0].bytes, kTileRowBytes);
+__attribute__((always_inline)) inline void add_bf16_block(Tiles& tiles,
+                                                          const Bf16TileScratch& scratch,
+                                                          const Bf16Operands& in, int64_t b) {
+  const int64_t k = b * kTileColumns;
+  tiles.template load<6>(scratch.w[0][b].bytes, kTileRowBytes);
+  tiles.template load<4>(in.x[0] + k, in.x_bytes);
+  tiles.template dot<0, 4, 6>();
+  tiles.template load<5>(in.x[1] + k, in.x_bytes);
   if constexpr (kPanels == 2) {
-    tiles.template load<1>(first[1].bytes, kTileRowBytes);
-    tiles.template load<3>(second[1].bytes, kTileRowBytes);
+    tiles.template dot<2, 5, 6>();
+    tiles.template load<7>(scratch.w[1][b].bytes, kTileRowBytes);
+    tiles.template dot<1, 4, 7>();
+    tiles.template dot<3, 5, 7>();
+  } else {
+    tiles.template dot<1, 5, 6>();
+    tiles.template load<4>(in.x[2] + k, in.x_bytes);
+    tiles.template dot<2, 4, 6>();
+    tiles.template load<5>(in.x[3] + k, in.x_bytes);
+    tiles.template dot<3, 5, 6>();
   }
+}
+
+template <int kPanels, class Tiles>
+void add_bf16_chunk(Tiles& tiles, const Bf16TileScratch& scratch, Bf16Operands in) {
+  tiles.template load<0>(in.sums[0]->bytes, kTileRowBytes);
+  tiles.template load<1>(in.sums[1]->bytes, kTileRowBytes);
+  tiles.template load<2>(in.sums[2]->bytes, kTileRowBytes);
+  tiles.template load<3>(in.sums[3]->bytes, kTileRowBytes);
   for (int64_t b = 0; b < in.blocks; b++) {
     for (int p = 0; p < kPanels; p++)
       for (int at = 0; in.next[p] && at < int(sizeof(TileBytes)); at += 64)
         _mm_prefetch(in.next[p] + b * int64_t(sizeof(TileBytes)) + at, _MM_HINT_T1);
-    tiles.template load<6>(scratch.w[0][b].bytes, kTileRowBytes);
-    tiles.template load<4>(in.x[0] + b * kTileColumns, in.x_bytes);
-    tiles.template dot<0, 4, 6>();
-    tiles.template load<5>(in.x[1] + b * kTileColumns, in.x_bytes);
-    tiles.template dot<2, 5, 6>();
-    if constexpr (kPanels == 2) {
-      tiles.template load<7>(scratch.w[1][b].bytes, kTileRowBytes);
-      tiles.template dot<1, 4, 7>();
-      tiles.template dot<3, 5, 7>();
-    }
+    add_bf16_block<kPanels>(tiles, scratch, in, b);
   }
-  tiles.template store<0>(first[0].bytes, kTileRowBytes);
-  tiles.template store<2>(second[0].bytes, kTileRowBytes);
-  if constexpr (kPanels == 2) {
-    tiles.template store<1>(first[1].bytes, kTileRowBytes);
-    tiles.template store<3>(second[1].bytes, kTileRowBytes);
-  }
+  tiles.template store<0>(in.sums[0]->bytes, kTileRowBytes);
+  tiles.template store<1>(in.sums[1]->bytes, kTileRowBytes);
+  tiles.template store<2>(in.sums[2]->bytes, kTileRowBytes);
+  tiles.template store<3>(in.sums[3]->bytes, kTileRowBytes);
 }
 
 // Columns [k0, k1) of panels p .. by row tiles [t0, t0 + count).
 template <int kPanels, class Tiles>
 void add_bf16_columns(Tiles& tiles, const MatmulJob& job, int64_t p, int64_t t0, int64_t count,
                       int64_t k0, int64_t k1, Bf16TileScratch& scratch) {
-  const int64_t blocks = (k1 - k0) / kTileColumns;
-  const std::byte* next[2] = {};
+  constexpr int kTiles = 4 / kPanels;
+  Bf16Operands in{};
+  in.x_bytes = job.bf16.stride * 2;
+  in.blocks = (k1 - k0) / kTileColumns;
   for (int i = 0; i < kPanels; i++) {
     const auto* panel = reinterpret_cast<const uint16_t*>(job.packed + (p + i) * job.panel_bytes);
-    pair_columns(panel + k0 * kPanelRows, blocks, scratch.w[i]);
-    next[i] = reinterpret_cast<const std::byte*>(panel + k1 * kPanelRows);
+    pair_columns(panel + k0 * kPanelRows, in.blocks, scratch.w[i]);
+    in.next[i] = reinterpret_cast<const std::byte*>(panel + k1 * kPanelRows);
   }
-  for (int64_t t = 0; t < count; t += 2) {
-    const int64_t other = t + 1 < count ? t + 1 : t;
-    const auto x = [&](int64_t tile) {
-      return job.bf16.narrow + (t0 + tile) * kRowTile * job.bf16.stride + k0;
-    };
-    const Bf16Operands in{{x(t), x(other)},
-                          job.bf16.stride * 2,
-                          blocks,
-                          {t == 0 ? next[0] : nullptr, t == 0 ? next[1] : nullptr}};
-    add_bf16_chunk<kPanels>(tiles, scratch, in, scratch.sums[t], scratch.sums[other]);
+  for (int64_t t = 0; t < count; t += kTiles) {
+    for (int i = 0; i < 4; i++) {
+      const int64_t wanted = t + i / kPanels, tile = wanted < count ? wanted : count - 1;
+      in.x[i / kPanels] = job.bf16.narrow + (t0 + tile) * kRowTile * job.bf16.stride + k0;
+      in.sums[i] = &scratch.sums[tile][i % kPanels];
+    }
+    add_bf16_chunk<kPanels>(tiles, scratch, in);
+    in.next[0] = in.next[1] = nullptr;
   }
 }
 

@@ -73,7 +73,7 @@ class AmxOfType : public testing::TestWithParam<DType> {
 TEST_P(AmxOfType, E11_HasThePortableBitsForAnyRows) {
   NEEDS_AVX512();
   std::mt19937 random(1);
-  const int64_t columns = 512;
+  const int64_t columns = 256;
   const Weights w = reference::random_weights(GetParam(), 37, columns, random);
   const Matrix matrix = reference::pack(plain_, 0, {&w});
   for (int64_t rows : {1, 7, 8, 16, 17, 31, 32, 33, 47, 63, 130})
