@@ -88,6 +88,7 @@ TEST_F(WeightCacheTest, GivesBackWhatWasWritten) {
     for (size_t i = 0; i < found.size(); i++) {
       EXPECT_EQ(found[i].name, parts()[i].name);
       EXPECT_EQ(found[i].offset % kCacheAlignment, 0u);
+      if (expected[i].empty()) continue;
       EXPECT_EQ(0, std::memcmp(content->data() + found[i].offset, expected[i].data(),
                                expected[i].size()));
     }
