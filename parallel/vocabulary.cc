@@ -49,15 +49,15 @@ VocabularyHead::VocabularyHead(Device& device, const Matrix& table, std::vector<
   for (const Slice& slice : rows_) widths_.push_back(slice.size());
 }
 
-Tensor VocabularyHead::part(Stream& stream, LinearScratch& scratch, Tensor x) const {
-  const Tensor mine(local_.data(), DType::f32, {x.dim(0), head_.output()});
-  head_.forward(stream, scratch, mine, x);
+Tensor VocabularyHead::part(Stream& stream, const Activations& x) const {
+  const Tensor mine(local_.data(), DType::f32, {x.x().dim(0), head_.output()});
+  head_.multiply(stream, x, mine);
   return mine;
 }
 
-Task VocabularyHead::forward(Stream& stream, LinearScratch& scratch, Tensor logits, Tensor x) {
-  const int64_t n = x.dim(0);
-  const Tensor mine = part(stream, scratch, x);
+Task VocabularyHead::forward(Stream& stream, const Activations& x, Tensor logits) {
+  const int64_t n = x.x().dim(0);
+  const Tensor mine = part(stream, x);
   for (size_t r = 0; r < widths_.size(); r++) bytes_[r] = n * widths_[r] * int64_t(sizeof(float));
   co_await group_->all_gather(mine, gathered_.data(), bytes_);
   ops::interleave(stream, logits, Tensor(gathered_.data(), DType::f32, {n * vocab()}), widths_);

@@ -49,10 +49,11 @@ class VocabularyHead {
   int64_t vocab() const { return rows_.back().end; }
   const std::vector<Slice>& parts() const { return rows_; }  // of every rank
   Group& group() const { return *group_; }
-  // This rank's columns of the logits, f32 [n, its rows of the table], until the next call.
-  Tensor part(Stream& stream, LinearScratch& scratch, Tensor x) const;
-  // logits f32 [n, vocab] on every rank, x A [n, hidden], n <= max_rows.
-  Task forward(Stream& stream, LinearScratch& scratch, Tensor logits, Tensor x);
+  // This rank's columns of the logits, f32 [n, its rows of the table], until the next call. x holds
+  // [n, hidden], n <= max_rows.
+  Tensor part(Stream& stream, const Activations& x) const;
+  // logits f32 [n, vocab] on every rank.
+  Task forward(Stream& stream, const Activations& x, Tensor logits);
 
  private:
   ColumnParallel head_;

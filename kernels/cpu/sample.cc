@@ -98,7 +98,7 @@ class RowSampler {
 
   Largest find_largest(std::span<const float> logits) {
     std::atomic<bool> nan{false};
-    each_range(0.5, [&](int64_t begin, int64_t end) {
+    each_range(0.25, [&](int64_t begin, int64_t end) {
       float* maxima = memory_.maxima + begin / kTokenBlock * kVocabLanes;
       if (kernels_.rows.lane_maxima(maxima, logits.data() + begin, end - begin))
         nan.store(true, std::memory_order_relaxed);

@@ -3,19 +3,20 @@
 
 namespace cohort {
 
-Tensor Head::normed(Step& step, Tensor x, Tensor rows) const {
+const Activations& Head::norm(Step& step, Tensor x, Tensor rows) const {
+  Activations& prepared = step.work.linear.activations;
   const Tensor gathered = gathered_.rows(rows.dim(0)), h = step.work.h.rows(rows.dim(0));
   ops::gather_rows(step.stream, gathered, x, rows);
-  ops::rms_norm(step.stream, h, gathered, norm_, eps_);
-  return h;
+  ops::rms_norm_prepare(step.stream, prepared, h, gathered, norm_, eps_);
+  return prepared;
 }
 
 Task Head::forward(Step& step, Tensor logits, Tensor x, Tensor rows) {
-  co_await table_.forward(step.stream, step.work.linear, logits, normed(step, x, rows));
+  co_await table_.forward(step.stream, norm(step, x, rows), logits);
 }
 
 Tensor Head::part(Step& step, Tensor x, Tensor rows) const {
-  return table_.part(step.stream, step.work.linear, normed(step, x, rows));
+  return table_.part(step.stream, norm(step, x, rows));
 }
 
 }  // namespace cohort

@@ -27,7 +27,8 @@ class Head {
   Tensor part(Step& step, Tensor x, Tensor rows) const;
 
  private:
-  Tensor normed(Step& step, Tensor x, Tensor rows) const;
+  // These rows normed and prepared.
+  const Activations& norm(Step& step, Tensor x, Tensor rows) const;
 
   const Tensor norm_;
   const float eps_;
