@@ -44,10 +44,10 @@ int run_kernels(KernelTexts texts) {
   if (!isa.ok()) return fail("kernels", isa.status());
   texts.options.isa = *isa;
   if (texts.options.threads == 0) texts.options.threads = all_processors(1);
-  const MachineLimits machine = probe_machine(*isa, texts.options.threads);
-  bench::KernelReportWriter writer(std::cout, machine, texts.as_json);
-  const Status done =
-      bench::bench_kernels(texts.options, machine, [&](const auto& r) { writer.add(r); });
+  bench::KernelReportWriter writer(std::cout, texts.as_json);
+  const Status done = bench::bench_kernels(
+      texts.options, [&](const MachineLimits& machine) { writer.begin(machine); },
+      [&](const bench::KernelResult& result) { writer.add(result); });
   if (!done.ok()) return fail("kernels", done);
   writer.finish();
   return 0;
@@ -73,10 +73,9 @@ int run_model(ModelTexts texts) {
   if (!understood.ok()) return fail("model", understood);
   configure_log("bench", LogLevel::warning);
   const bench::ModelOptions& o = texts.options;
-  const MachineLimits machine = probe_machine(o.isa, o.threads * o.tp);
-  bench::ModelReportWriter writer(std::cout, o, machine, texts.as_json);
+  bench::ModelReportWriter writer(std::cout, o, texts.as_json);
   const auto report =
-      bench::bench_model(o, machine, [&](const auto& so_far) { writer.show(so_far); });
+      bench::bench_model(o, [&](const bench::ModelReport& so_far) { writer.show(so_far); });
   if (!report.ok()) return fail("model", report.status());
   writer.finish(*report);
   return 0;

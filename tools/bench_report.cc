@@ -74,19 +74,17 @@ std::string line(const Measurement& m) {
 
 }  // namespace
 
-KernelReportWriter::KernelReportWriter(std::ostream& out, const MachineLimits& machine,
-                                       bool as_json)
-    : out_(out), as_json_(as_json), machine_(machine) {}
+void KernelReportWriter::begin(const MachineLimits& machine) {
+  machine_ = machine;
+  if (as_json_) return;
+  char head[200];
+  std::snprintf(head, sizeof head, "\n%-44s %10s %12s %12s\n", "kernel", "time", "moved",
+                "computed");
+  out_ << to_text(machine_) << head << std::flush;
+}
 
 void KernelReportWriter::add(const KernelResult& result) {
   if (as_json_) return results_.push_back(to_json(result));
-  if (!begun_) {
-    char head[200];
-    std::snprintf(head, sizeof head, "\n%-44s %10s %12s %12s\n", "kernel", "time", "moved",
-                  "computed");
-    out_ << to_text(machine_) << head;
-  }
-  begun_ = true;
   out_ << line(result) << std::flush;
 }
 
@@ -99,18 +97,14 @@ void KernelReportWriter::finish() {
   out_ << all.dump(2) << '\n';
 }
 
-ModelReportWriter::ModelReportWriter(std::ostream& out, const ModelOptions& options,
-                                     const MachineLimits& machine, bool as_json)
-    : out_(out), options_(options), machine_(machine), as_json_(as_json) {}
-
 void ModelReportWriter::show(const ModelReport& so_far) {
   if (as_json_) return;
   if (!begun_) {
     char head[200];
     std::snprintf(head, sizeof head, "\n%-8s %6s %9s %12s   %24s\n", "", "size", "context",
                   "tokens/s", "least .. greatest");
-    out_ << to_text(machine_) << "model    " << so_far.name << ", " << so_far.arithmetic << ", tp "
-         << options_.tp << ", " << options_.threads << " threads a rank, loaded in "
+    out_ << to_text(so_far.machine) << "model    " << so_far.name << ", " << so_far.arithmetic
+         << ", tp " << options_.tp << ", " << options_.threads << " threads a rank, loaded in "
          << text_of_seconds(so_far.load_seconds) << '\n'
          << head;
   }
@@ -121,6 +115,7 @@ void ModelReportWriter::show(const ModelReport& so_far) {
 
 void ModelReportWriter::finish(const ModelReport& report) {
   if (!as_json_) return;
+  const json machine = to_json(report.machine);
   json results = json::array();
   for (const Measurement& m : report.measurements) results.push_back(to_json(m));
   const json all = {{"results", results},
@@ -138,8 +133,8 @@ void ModelReportWriter::finish(const ModelReport& report) {
                     {"repetitions", options_.repetitions},
                     {"chunk", options_.chunk},
                     {"load_seconds", report.load_seconds},
-                    {"machine", to_json(machine_)},
-                    {"placement", to_json(machine_)["placement"]}};
+                    {"machine", machine},
+                    {"placement", machine["placement"]}};
   // Names come from the file and need not be UTF-8.
   out_ << all.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
 }

@@ -12,29 +12,28 @@ namespace cohort::bench {
 
 class KernelReportWriter {
  public:
-  KernelReportWriter(std::ostream& out, const MachineLimits& machine, bool as_json);
+  KernelReportWriter(std::ostream& out, bool as_json) : out_(out), as_json_(as_json) {}
+  void begin(const MachineLimits& machine);
   void add(const KernelResult& result);
   void finish();
 
  private:
   std::ostream& out_;
   const bool as_json_;
-  bool begun_ = false;
-  const MachineLimits& machine_;
+  MachineLimits machine_;
   json results_ = json::array();
 };
 
 class ModelReportWriter {
  public:
-  ModelReportWriter(std::ostream& out, const ModelOptions& options, const MachineLimits& machine,
-                    bool as_json);
+  ModelReportWriter(std::ostream& out, const ModelOptions& options, bool as_json)
+      : out_(out), options_(options), as_json_(as_json) {}
   void show(const ModelReport& so_far);
   void finish(const ModelReport& report);
 
  private:
   std::ostream& out_;
   const ModelOptions& options_;
-  const MachineLimits& machine_;
   const bool as_json_;
   bool begun_ = false;
   size_t shown_ = 0;  // measurements

@@ -100,12 +100,15 @@ class KernelBench {
 
 }  // namespace
 
-Status bench_kernels(const KernelOptions& options, const MachineLimits& machine,
+Status bench_kernels(const KernelOptions& options,
+                     const std::function<void(const MachineLimits&)>& begin,
                      const std::function<void(const KernelResult&)>& told) {
   Stream stream(options.threads, options.isa);
   const CaseSetting setting{stream, cold_bytes()};
   COHORT_ASSIGN_OR_RETURN(const std::vector<Chosen> chosen,
                           choose(all_groups(setting), options.filter));
+  const MachineLimits machine = probe_machine(options.isa, options.threads);
+  begin(machine);
   KernelBench(options, machine, told).run(chosen);
   return {};
 }

@@ -29,9 +29,10 @@ struct KernelResult {
   Bound bound = Bound::bandwidth;
 };
 
-// told: of each, in order. INVALID_ARGUMENT: the filter is not a regular expression, or nothing
-// matches it.
-Status bench_kernels(const KernelOptions& options, const MachineLimits& machine,
+// begin: when the machine has been measured. told: of each kernel, in order. INVALID_ARGUMENT: the
+// filter is not a regular expression, or nothing matches it.
+Status bench_kernels(const KernelOptions& options,
+                     const std::function<void(const MachineLimits&)>& begin,
                      const std::function<void(const KernelResult&)>& told);
 
 }  // namespace cohort::bench

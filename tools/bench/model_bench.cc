@@ -180,13 +180,13 @@ class RankBench {
 
 class ModelBench {
  public:
-  ModelBench(const ModelOptions& options, const MachineLimits& machine,
-             const std::function<void(const ModelReport&)>& progress)
-      : options_(options), machine_(machine), progress_(progress), board_(options.tp) {}
+  ModelBench(const ModelOptions& options, const std::function<void(const ModelReport&)>& progress)
+      : options_(options), progress_(progress), board_(options.tp) {}
 
   Result<ModelReport> run() {
     COHORT_ASSIGN_OR_RETURN(const auto checkpoint, Checkpoint::open(options_.model));
     COHORT_RETURN_IF_ERROR(fit(options_, checkpoint->config()));
+    report_.machine = probe_machine(options_.isa, options_.threads * options_.tp);
     report_.name = checkpoint->config().name;
     report_.fingerprint = checkpoint->fingerprint();
     const ModelWork work(*checkpoint, {options_.activations, options_.kv_dtype, options_.tp});
@@ -240,7 +240,7 @@ class ModelBench {
       if (first) report_.load_seconds = load_seconds;
       if (first) progress_(report_);
     }
-    return RankBench(rank, options_, work, machine_).run([&](Measurement measurement) {
+    return RankBench(rank, options_, work, report_.machine).run([&](Measurement measurement) {
       if (!first) return;
       const std::lock_guard lock(mutex_);
       report_.measurements.push_back(std::move(measurement));
@@ -258,7 +258,6 @@ class ModelBench {
   }
 
   ModelOptions options_;
-  const MachineLimits& machine_;
   const std::function<void(const ModelReport&)>& progress_;
   Board board_;
   std::mutex mutex_;
@@ -267,9 +266,9 @@ class ModelBench {
 
 }  // namespace
 
-Result<ModelReport> bench_model(const ModelOptions& options, const MachineLimits& machine,
+Result<ModelReport> bench_model(const ModelOptions& options,
                                 const std::function<void(const ModelReport&)>& progress) {
-  return ModelBench(options, machine, progress).run();
+  return ModelBench(options, progress).run();
 }
 
 }  // namespace cohort::bench

@@ -48,15 +48,16 @@ struct Measurement {
 };
 
 struct ModelReport {
+  MachineLimits machine;  // with the threads of all ranks together
   std::string name, fingerprint, arithmetic;
   int64_t weight_bytes = 0;  // packed, of all ranks
   double load_seconds = 0;
   std::vector<Measurement> measurements;
 };
 
-// machine: measured with the threads of all ranks together. progress: called by another thread as
-// soon as there is something new; at first with a report without measurements.
-Result<ModelReport> bench_model(const ModelOptions& options, const MachineLimits& machine,
+// progress: called by another thread as soon as there is something new; at first with a report
+// without measurements.
+Result<ModelReport> bench_model(const ModelOptions& options,
                                 const std::function<void(const ModelReport&)>& progress);
 
 }  // namespace cohort::bench

@@ -18,8 +18,13 @@
 namespace cohort {
 namespace {
 
-constexpr int kRuns = 7;
-constexpr double kRunSeconds = 0.01;
+// Short, so that where others want the processors, too, some runs have them to themselves.
+constexpr int kRuns = 20;
+constexpr double kRunSeconds = 0.003;
+constexpr size_t kRunBytes = size_t(16) << 20;
+// However busy the machine is, a probe ends after this and a few runs.
+constexpr double kMostSeconds = 0.25;
+constexpr int kFewestRuns = 3;
 
 struct Loops {
   ArithmeticLoop* fma;
@@ -44,6 +49,12 @@ Loops loops_of(Isa isa) {
 
 double now() { return seconds(std::chrono::steady_clock::now().time_since_epoch()); }
 
+// Calls run(0), run(1), .. as often as is good for a measurement.
+void repeat(int runs, FunctionRef<void(int)> run) {
+  const double begin = now();
+  for (int i = 0; i < runs && (i < kFewestRuns || now() - begin < kMostSeconds); i++) run(i);
+}
+
 double seconds_of(ThreadPool& pool, FunctionRef<void(int)> work) {
   const double start = now();
   pool.run(work);
@@ -60,14 +71,14 @@ double best_rate(ThreadPool& pool, ArithmeticLoop* loop) {
   }
   rounds *= 2;
   double best = 0;
-  for (int run = 0; run < kRuns; run++) {
+  repeat(kRuns, [&](int) {
     double operations = 0;  // of one thread; all do the same
     const double took = seconds_of(pool, [&](int thread) {
       const double mine = loop(rounds);
       if (thread == 0) operations = mine;
     });
     best = std::max(best, operations * pool.size() / took);
-  }
+  });
   return best;
 }
 
@@ -77,30 +88,34 @@ Rate arithmetic_rate(ArithmeticLoop* loop, int threads) {
   rate.one = rate.all = best_rate(alone, loop);
   if (threads == 1) return rate;
   ThreadPool pool(threads);
-  rate.all = best_rate(pool, loop);
+  rate.all = std::max(rate.one, best_rate(pool, loop));
   return rate;
 }
 
-// bytes: of each thread, read `times` in a run.
-double best_read(ThreadPool& pool, ReadLoop* loop, size_t bytes, int times) {
+size_t whole_steps(int64_t bytes) {
+  return std::max<size_t>(size_t(bytes) / kReadStep, 1) * kReadStep;
+}
+
+// bytes: of each thread, read over and over, in pieces where that takes long.
+double best_read(ThreadPool& pool, ReadLoop* loop, size_t bytes) {
   const Buffer memory(bytes * size_t(pool.size()));
+  const size_t pieces = std::max<size_t>(1, bytes / kRunBytes), piece = whole_steps(bytes / pieces);
+  const size_t times = std::max<size_t>(1, kRunBytes / bytes);
   std::atomic<uint64_t> sum{0};
   // Written by who reads it: pages that nobody wrote are all the same one, and on a host with
   // several memories a page is near who wrote it first.
   pool.run(
       [&](int thread) { std::memset(memory.data() + size_t(thread) * bytes, thread + 1, bytes); });
   double best = 0;
-  for (int run = 0; run < kRuns; run++) {
+  repeat(std::max(kRuns, int(pieces)), [&](int run) {
+    const size_t at = size_t(run) % pieces * piece;
     const double took = seconds_of(pool, [&](int thread) {
-      for (int i = 0; i < times; i++) sum += loop(memory.data() + size_t(thread) * bytes, bytes);
+      const std::byte* mine = memory.data() + size_t(thread) * bytes + at;
+      for (size_t i = 0; i < times; i++) sum += loop(mine, piece);
     });
-    best = std::max(best, double(bytes) * times * pool.size() / took);
-  }
+    best = std::max(best, double(piece * times) * pool.size() / took);
+  });
   return best;
-}
-
-size_t whole_steps(int64_t bytes) {
-  return std::max<size_t>(size_t(bytes) / kReadStep, 1) * kReadStep;
 }
 
 // --- Placement
@@ -151,7 +166,7 @@ double round_trip(const std::vector<int>& cpus) {
       return;
     }
     uint32_t trip = 1;
-    for (int stretch = 0; stretch < kStretches; stretch++) {
+    repeat(kStretches, [&](int) {
       const double start = now();
       for (int i = 0; i < kTrips; i++) {
         there.value.store(trip + 1, std::memory_order_release);
@@ -159,7 +174,7 @@ double round_trip(const std::vector<int>& cpus) {
         trip++;
       }
       best = std::min(best, (now() - start) / kTrips);
-    }
+    });
     there.value.store(kStop, std::memory_order_release);
   });
   return best;
@@ -173,13 +188,13 @@ double scaling(const std::vector<int>& cpus, ArithmeticLoop* loop) {
     while (now() - start < kRunSeconds) operations += loop(10000);
     return operations / (now() - start);
   };
-  for (int run = 0; run < 3; run++) {
+  repeat(kRuns / 2, [&](int) {
     run_on_two(cpus, [&](int side) {
       if (side == 0) one = std::max(one, rate());
     });
     run_on_two(cpus, [&](int side) { both[side] = rate(); });
     best = std::max(best, both[0] + both[1]);
-  }
+  });
   return best / one;
 }
 
@@ -207,10 +222,10 @@ Rate probe_memory(Isa isa, int threads, int64_t bytes) {
   ReadLoop* read = loops_of(isa).read;
   ThreadPool alone(1);
   Rate rate;
-  rate.one = rate.all = best_read(alone, read, whole_steps(bytes), 1);
+  rate.one = rate.all = best_read(alone, read, whole_steps(bytes));
   if (threads == 1) return rate;
   ThreadPool pool(threads);
-  rate.all = best_read(pool, read, whole_steps(bytes / threads), 1);
+  rate.all = std::max(rate.one, best_read(pool, read, whole_steps(bytes / threads)));
   return rate;
 }
 
@@ -220,14 +235,13 @@ Rate probe_cache(Isa isa, int threads) {
   for (const CacheFacts& cache : facts.caches)
     if (cache.level == 2) second = cache.bytes / cache.sharers;
   const size_t bytes = whole_steps(second / 2);
-  const int times = int(std::max<size_t>(1, (size_t(128) << 20) / bytes));
   ReadLoop* read = loops_of(isa).read;
   ThreadPool alone(1);
   Rate rate;
-  rate.one = rate.all = best_read(alone, read, bytes, times);
+  rate.one = rate.all = best_read(alone, read, bytes);
   if (threads == 1) return rate;
   ThreadPool pool(threads);
-  rate.all = best_read(pool, read, bytes, times);
+  rate.all = std::max(rate.one, best_read(pool, read, bytes));
   return rate;
 }
 
