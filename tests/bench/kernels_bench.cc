@@ -31,7 +31,7 @@ Matrix random_matrix(Stream& stream, DType type, int64_t rows, int64_t columns) 
 struct Shape {
   int64_t hidden, qkv, ffn, vocab, layers;
 };
-constexpr Shape kSmall{576, 960, 1536, 49152, 30};       // SmolLM2-135M
+constexpr Shape kSmall{576, 960, 1536, 49152, 30};        // SmolLM2-135M
 constexpr Shape kWholeBlocks{512, 960, 1536, 49152, 30};  // about it, in blocks of 256
 
 // All matrix products of a step: q4_1 layers with a q8_0 head, and what type it is asked for.
@@ -157,8 +157,8 @@ BENCHMARK_CAPTURE(cached, bf16, DType::bf16)->Arg(1)->Arg(4)->Arg(16);
 BENCHMARK_CAPTURE(cached, f32, DType::f32)->Arg(1)->Arg(4)->Arg(16);
 
 // One layer of decode over `context` keys for `sequences` sequences.
-void attention(benchmark::State& state) {
-  const KvGeometry g{9, 3, 64, DType::f16};
+void attention(benchmark::State& state, DType type, int heads, int kv_heads) {
+  const KvGeometry g{heads, kv_heads, 64, type};
   const int context = int(state.range(0)), sequences = int(state.range(1));
   const int threads = int(state.range(2));
   Stream stream(threads, detect_isa());
@@ -170,14 +170,26 @@ void attention(benchmark::State& state) {
   for (int s = 0; s < sequences; s++)
     entries.push_back({blocks.data() + s * per_sequence, s, context, 1});
   const AttentionBatch batch(g, entries, threads);
-  std::vector<float> q(size_t(sequences) * 576, 0.1f), out(q.size());
-  const Tensor q_tensor(q.data(), DType::f32, {sequences, 576});
-  const Tensor out_tensor(out.data(), DType::f32, {sequences, 576});
+  const int64_t width = int64_t(heads) * g.dim;
+  std::vector<float> q(size_t(sequences * width), 0.1f), out(q.size());
+  const Tensor q_tensor(q.data(), DType::f32, {sequences, width});
+  const Tensor out_tensor(out.data(), DType::f32, {sequences, width});
   for (auto _ : state) ops::attention(stream, out_tensor, q_tensor, {memory.data(), g}, batch);
   state.SetBytesProcessed(state.iterations() * sequences * int64_t(per_sequence) *
                           int64_t(g.block_bytes()));
 }
-BENCHMARK(attention)->ArgsProduct({{128, 1024, 4096}, {1, 8}, {1, 2}})->UseRealTime();
+BENCHMARK_CAPTURE(attention, Attention_135M_f16, DType::f16, 9, 3)
+    ->ArgsProduct({{128, 1024, 4096}, {1, 8}, {1, 2}})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(attention, Attention_135M_int8, DType::i8, 9, 3)
+    ->ArgsProduct({{128, 1024, 4096}, {1, 8}, {1, 2}})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(attention, Attention_1B_f16, DType::f16, 32, 8)
+    ->ArgsProduct({{128, 1024, 4096}, {1, 8}, {1, 2}})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(attention, Attention_1B_int8, DType::i8, 32, 8)
+    ->ArgsProduct({{128, 1024, 4096}, {1, 8}, {1, 2}})
+    ->UseRealTime();
 
 void sampling(benchmark::State& state, SamplingParams params) {
   Stream stream(2, detect_isa());

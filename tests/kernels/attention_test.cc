@@ -302,6 +302,31 @@ TEST_P(LongSequence, E11_SameBitsWhereBlocksAreShared) {
 INSTANTIATE_TEST_SUITE_P(Attention, LongSequence, ::testing::Values(DType::f16, DType::i8),
                          [](const auto& info) { return std::string(name(info.param)); });
 
+// Threads take items in order, each as soon as it is free: with one long sequence beside short
+// ones, or alone, all of them end at nearly the same time.
+TEST(AttentionPlan, NoThreadWaitsForALongSequence) {
+  const std::vector<int32_t> blocks(513);
+  for (int heads : {1, 3, 8})
+    for (int shorter : {0, 31})
+      for (int threads : {2, 4, 8}) {
+        std::vector<AttentionEntry> entries = {{blocks.data(), 0, 8192, 1}};
+        std::vector<std::vector<int32_t>> others;  // nobody shares a block
+        for (int i = 1; i <= shorter; i++) {
+          others.emplace_back(52, i);
+          entries.push_back({others.back().data(), i, 100 + 23 * i, 1});
+        }
+        const AttentionBatch batch({3 * heads, heads, 64, DType::f16}, entries, threads);
+        std::vector<float> busy(static_cast<size_t>(threads));
+        float total = 0;
+        for (const AttentionItem& item : batch.plan().items) {
+          *std::min_element(busy.begin(), busy.end()) += item.cost;
+          total += item.cost;
+        }
+        EXPECT_LT(*std::max_element(busy.begin(), busy.end()), 1.15f * total / float(threads))
+            << heads << " heads, " << shorter << " shorter, " << threads << " threads";
+      }
+}
+
 // What makes an element not finite: of position 20 of sequence 1, kv head 1, which heads 2 and 3
 // use. An int8 row hides nothing: it has no scale then.
 struct Poison {
