@@ -70,7 +70,7 @@ void declare_serving(CLI::App& app, UpOptions& o) {
   app.add_option("--kv-memory", o.kv_memory, "KV cache of each rank, as in 512M or 4G");
   app.add_option("--weight-cache", o.weight_cache,
                  "CPU: where packed weights are kept for the next start: a folder, auto (beside the "
-                 "model, or in the cache folder where that cannot be written) or off")
+                 "model, or in the cache folder where that cannot be written) or off (default)")
       ->capture_default_str();
   app.add_option("--max-batch", o.max_batch, "Sequences that run at once in a replica");
   app.add_option("--chunk", o.chunk, "Tokens of one step: longer prompts are cut into chunks");
