@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "kernels/cpu/amx_check.h"
+#include "kernels/cpu/bf16_rows.h"
 #include "kernels/ops.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/software_tiles.h"
@@ -162,6 +163,38 @@ TEST(AmxCheck, AcceptsTheSpecifiedSumsAlone) {
   EXPECT_TRUE(sums_as_specified(matmul_bf16_amx));
   EXPECT_FALSE(sums_as_specified(bf16_pair_by_pair));
   EXPECT_FALSE(sums_as_specified(bf16_with_denormals));
+}
+
+// Where the trial failed, and where a unit ends within a block of columns.
+TEST(AmxCheck, OtherwiseBf16WeightsUseVectors) {
+  NEEDS_AVX512();
+  const int64_t rows = 40, columns = 96, n = 16;
+  std::mt19937 random(6);
+  Stream plain(1, Isa::portable);
+  const Weights w = reference::random_weights(DType::bf16, n, columns, random);
+  const auto x = reference::random_floats(rows * columns, random);
+  for (int64_t unit : {96, 48}) {
+    const Matrix matrix = reference::pack(plain, unit, {&w});
+    Activations activations(plain, rows, columns, ActivationMode::bf16);
+    ops::prepare(plain, activations, Tensor(x.data(), DType::f32, {rows, columns}));
+    std::vector<float> y(size_t(rows * n));
+    MatmulJob job{};
+    job.type = DType::bf16;
+    job.packed = matrix.parts()[0].packed.data();
+    job.panel_bytes = matrix.packed_bytes();
+    job.n = job.stride = n;
+    job.columns = job.end = columns;
+    job.unit_columns = unit;
+    job.rows = rows;
+    job.y = y.data();
+    job.bf16 = bf16_rows(activations.storage().data(), rows, columns);
+    job.bf16_tiles = unit % 32 != 0;
+    const int64_t before = software_tile_products();
+    matmul_bf16_amx(job, 0, 1);
+    EXPECT_EQ(software_tile_products(), before);
+    EXPECT_TRUE(
+        same_bits(y, product(plain, x, rows, matrix, ActivationMode::bf16, {{0, matrix.units()}})));
+  }
 }
 
 // The software's rule for results about to become denormal is the one of a processor.
