@@ -49,9 +49,10 @@ void declare_shape(CLI::App& app, UpOptions& o) {
   app.add_option("--threads", o.threads, "Threads of each rank; 0: the cores divided by all ranks")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option("--pin", o.pin,
-                 "CPU: auto (each thread stays on a processor of its own where there are enough) or "
-                 "off")
+  app.add_option(
+         "--pin", o.pin,
+         "CPU: auto (each thread stays on a processor of its own where there are enough) or "
+         "off")
       ->check(CLI::IsMember({"auto", "off"}))
       ->capture_default_str();
   app.add_option("--communicator", o.communicator, "How ranks talk: auto, shm or mpi")
@@ -68,9 +69,10 @@ void declare_serving(CLI::App& app, UpOptions& o) {
                  "Positions of a sequence at most; 0: the model's, up to 8192")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--kv-memory", o.kv_memory, "KV cache of each rank, as in 512M or 4G");
-  app.add_option("--weight-cache", o.weight_cache,
-                 "CPU: where packed weights are kept for the next start: a folder, auto (beside the "
-                 "model, or in the cache folder where that cannot be written) or off (default)")
+  app.add_option(
+         "--weight-cache", o.weight_cache,
+         "CPU: where packed weights are kept for the next start: a folder, auto (beside the "
+         "model, or in the cache folder where that cannot be written) or off (default)")
       ->capture_default_str();
   app.add_option("--max-batch", o.max_batch, "Sequences that run at once in a replica");
   app.add_option("--chunk", o.chunk, "Tokens of one step: longer prompts are cut into chunks");
