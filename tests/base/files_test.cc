@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 
+#include "base/file_descriptor.h"
 #include "base/mapped_file.h"
 
 namespace cohort {
@@ -32,6 +35,27 @@ TEST_F(MappedFileTest, ShowsTheBytesOfTheFile) {
   const auto bytes = (*file)->bytes();
   read_ahead(bytes);
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), content);
+}
+
+// Whether a page is in this process's memory: bit 63 of its word in pagemap(5).
+bool present(const std::byte* address) {
+  const FileDescriptor map(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  uint64_t word = 0;
+  const auto page = reinterpret_cast<uintptr_t>(address) / uintptr_t(::sysconf(_SC_PAGESIZE));
+  EXPECT_EQ(::pread(map.get(), &word, sizeof word, off_t(page * sizeof word)), ssize_t(8));
+  return word >> 63;
+}
+
+TEST_F(MappedFileTest, PagesThatAreLetGoAreNotHeldAndCanBeReadAgain) {
+  auto file = MappedFile::open(write(std::string(1 << 20, 'x')));
+  ASSERT_TRUE(file.ok()) << file.status().to_string();
+  const auto bytes = (*file)->bytes();
+  EXPECT_EQ(bytes[1 << 19], std::byte('x'));
+  EXPECT_TRUE(present(&bytes[1 << 19]));
+  let_go(bytes);
+  EXPECT_FALSE(present(&bytes[1 << 19]));
+  EXPECT_EQ(bytes[1 << 19], std::byte('x'));
+  let_go({});
 }
 
 TEST_F(MappedFileTest, AnEmptyFileIsAnEmptySpan) {

@@ -63,10 +63,11 @@ TEST(Tensor, KnowsItsShape) {
 }
 
 TEST(Buffer, IsZeroedAlignedAndMoves) {
-  for (size_t bytes : {size_t(1), size_t(100), size_t(1) << 20, size_t(5) << 20}) {
+  const size_t huge = size_t(2) << 20;
+  for (size_t bytes : {size_t(1), size_t(100), huge - 1, huge, 2 * huge + 100}) {
     Buffer buffer(bytes);
     ASSERT_EQ(buffer.size(), bytes);
-    const size_t alignment = bytes >= size_t(1) << 20 ? size_t(2) << 20 : 64;
+    const size_t alignment = bytes >= huge ? huge : 64;
     EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % alignment, 0u);
     EXPECT_TRUE(std::all_of(buffer.data(), buffer.data() + bytes,
                             [](std::byte b) { return b == std::byte(0); }));
@@ -79,6 +80,18 @@ TEST(Buffer, IsZeroedAlignedAndMoves) {
   }
   EXPECT_EQ(Buffer(0).data(), nullptr);
   EXPECT_THROW(Buffer(size_t(1) << 60), std::bad_alloc);
+}
+
+TEST(Buffer, AViewOwnsNothing) {
+  Buffer whole(100);
+  {
+    Buffer view = view_of(whole.data() + 10, 20);
+    EXPECT_EQ(view.size(), 20u);
+    view.as<char>()[0] = 'x';
+    const Buffer moved(std::move(view));
+    EXPECT_EQ(moved.data(), whole.data() + 10);
+  }
+  EXPECT_EQ(whole.as<char>()[10], 'x');
 }
 
 TEST(Clock, ManualTimeMovesWhenTold) {
