@@ -97,7 +97,7 @@ std::string weight_cache_folder(const std::string& option, const std::string& mo
 // The model's files as they lie there, sizes and times, for identities.
 std::string files_stamp(const std::string& model);
 
-// FOLDER/MODEL.<some of the hash of identity>.cohort-weights
+// FOLDER/MODEL.<sum of identity>.cohort-weights
 std::string weight_cache_path(const std::string& folder, const std::string& model,
                               const std::string& identity);
 

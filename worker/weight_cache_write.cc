@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
-#include "base/sha256.h"
 #include "kernels/matrix.h"
 #include "worker/weight_cache.h"
 
@@ -163,11 +163,14 @@ std::string files_stamp(const std::string& model) {
 
 std::string weight_cache_path(const std::string& folder, const std::string& model,
                               const std::string& identity) {
-  Sha256 hash;
-  const std::string name = to_hex(hash.update(identity).finish()).substr(0, 24);
+  // Two identities of one sum would take turns in one file: slow, not wrong.
+  char sum[17];
+  std::snprintf(sum, sizeof sum, "%016llx",
+                static_cast<unsigned long long>(
+                    cache_sum(std::as_bytes(std::span(identity.data(), identity.size())))));
   fs::path path = fs::path(model).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
-  return (fs::path(folder) / concat(path.filename().string(), ".", name, ".cohort-weights"))
+  return (fs::path(folder) / concat(path.filename().string(), ".", sum, ".cohort-weights"))
       .string();
 }
 
