@@ -7,8 +7,8 @@
 namespace cohort {
 
 uint32_t spin_wait_change(const std::atomic<uint32_t>& value, uint32_t old) {
-  // 20 to 100 us of pauses (10 to 50 ns each): longer than any gap between two ops of a step. Then a
-  // few yields for machines where the peer waits for this very core, then the kernel.
+  // 20 to 100 us of pauses (10 to 50 ns each): longer than any gap between two ops of a step. Then
+  // a few yields for machines where the peer waits for this very core, then the kernel.
   constexpr int kSpins = 2000, kYields = 4;
   for (int i = 0; i < kSpins; i++) {
     if (const uint32_t now = value.load(std::memory_order_acquire); now != old) return now;

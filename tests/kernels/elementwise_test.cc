@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/half.h"
+#include "kernels/cpu/bf16_rows.h"
 #include "kernels/cpu/exp2.h"
 #include "kernels/cpu/isa_table.h"
 #include "kernels/ops.h"
@@ -136,13 +138,22 @@ TEST(AddRmsNorm, IsTheSumAndThenTheNorm) {
   }
 }
 
-// What products read of rows that have been prepared: x itself, and of int8 rows all that lies in
-// Activations::storage().
+// What products read of rows that have been prepared: x itself, and the rows in bf16 and in int8 as
+// they lie in Activations::storage().
 std::vector<float> held(const Activations& a) {
   const int64_t rows = a.x().dim(0), columns = a.x().dim(1);
   std::vector<float> all(a.x().f32(), a.x().f32() + rows * columns);
+  auto* const storage = const_cast<std::byte*>(a.storage().data());
+  if (a.mode() == ActivationMode::bf16) {
+    const Bf16Rows b = bf16_rows(storage, rows, columns);
+    for (int64_t r = 0; r < rows; r++) {
+      all.insert(all.end(), b.wide + r * b.stride, b.wide + r * b.stride + columns);
+      for (int64_t i = 0; i < columns; i++)
+        all.push_back(bf16_to_float(b.narrow[r * b.stride + i]));
+    }
+  }
   if (a.mode() == ActivationMode::f32 || columns % 32 != 0) return all;
-  const auto q = quantized_rows(const_cast<std::byte*>(a.storage().data()), rows, columns);
+  const auto q = quantized_rows(storage, rows, columns);
   for (int64_t r = 0; r < rows; r++)
     for (int64_t b = 0; b < q.blocks; b++) {
       const QuantizedBlocks block = quantized_blocks(q, r, b);
@@ -190,7 +201,8 @@ Normed run_norm(const NormCase& c, Isa isa, int threads, ActivationMode mode, bo
   return {h, x, held(prepared), errors};
 }
 
-constexpr ActivationMode kModes[] = {ActivationMode::int8, ActivationMode::f32};
+constexpr ActivationMode kModes[] = {ActivationMode::int8, ActivationMode::f32,
+                                     ActivationMode::bf16};
 
 TEST(Fused, AddRmsNormPrepareEqualsItsParts) {
   std::mt19937 random(5);

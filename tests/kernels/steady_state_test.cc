@@ -39,7 +39,7 @@ class Layer {
     };
     const reference::Weights q = w(DType::q4_1, 128), k = w(DType::q8_0, 64),
                              v = w(DType::q6_k, 64);
-    const reference::Weights gate_up = w(DType::q4_0, 2 * kHidden), table = w(DType::q8_0, kVocab);
+    const reference::Weights gate_up = w(DType::q4_0, 2 * kHidden), table = w(DType::bf16, kVocab);
     qkv_ = reference::pack(stream, 0, {&q, &k, &v});
     gate_up_ = reference::pack(stream, 256, {&gate_up});
     table_ = reference::pack(stream, 0, {&table});
@@ -58,8 +58,10 @@ class Layer {
   void step(const AttentionBatch& batch) {
     const Tensor x = view(x_, kRows, kHidden), out = view(out_, kRows, kHidden);
     ops::embedding(stream_, x, table_, Tensor(ids_, DType::i32, {kRows}), 0);
-    ops::rms_norm(stream_, out, x, Tensor(norm_, DType::f32, {kHidden}), 1e-5f);
+    const Tensor norm(norm_, DType::f32, {kHidden});
+    ops::rms_norm(stream_, out, x, norm, 1e-5f);
     ops::prepare(stream_, activations_, out);
+    ops::rms_norm_prepare(stream_, activations_, out, x, norm, 1e-5f);
     const UnitRange whole{0, 1};
     ops::matmul(stream_, Tensor(qkv_out_, DType::f32, {1, kRows, 256}), activations_, qkv_,
                 {&whole, 1});
@@ -74,6 +76,9 @@ class Layer {
     ops::matmul(stream_, Tensor(wide_, DType::f32, {1, kRows, 2 * kHidden}), activations_, gate_up_,
                 {&units, 1});
     ops::silu_mul(stream_, out, view(wide_, kRows, 2 * kHidden));
+    ops::silu_mul_prepare(stream_, activations_, out, view(wide_, kRows, 2 * kHidden));
+    ops::add_rms_norm_prepare(stream_, activations_, out, x, out, norm, 1e-5f,
+                              Tensor(errors, DType::i32, {kRows}), 1);
     ops::find_not_finite(stream_, Tensor(errors, DType::i32, {kRows}), out, 1);
     const int32_t last[] = {kRows - 1};
     ops::gather_rows(stream_, view(x_, 1, kHidden), out, Tensor(last, DType::i32, {1}));
@@ -133,7 +138,7 @@ class Layer {
 
 TEST(SteadyState, AStepAllocatesNothing) {
   for (Isa isa : isas())
-    for (ActivationMode mode : {ActivationMode::int8, ActivationMode::f32}) {
+    for (ActivationMode mode : {ActivationMode::int8, ActivationMode::f32, ActivationMode::bf16}) {
       Stream stream(2, isa);
       const auto layer = std::make_unique<Layer>(stream, mode);
       const int32_t blocks[] = {3, 1};
