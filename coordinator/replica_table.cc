@@ -26,10 +26,10 @@ Status check_hello(const replica::v1::Hello& hello, const std::string& fingerpri
   if (static_cast<size_t>(hello.ranks_size()) > kMostRanks)
     return invalid_argument(concat("more than ", kMostRanks, " ranks"));
   if (!fingerprint.empty() && hello.model_fingerprint() != fingerprint)
-    return failed_precondition(concat("this deployment serves the model with fingerprint ",
-                                      fingerprint, ", and the replica has ",
-                                      hello.model_fingerprint(), " (", hello.model_path(),
-                                      "): start it with the same checkpoint"));
+    return failed_precondition(
+        concat("this deployment serves the model with fingerprint ", fingerprint,
+               ", and the replica has ", hello.model_fingerprint(), " (", hello.model_path(),
+               "): start it with the same checkpoint, --activations and --kv-dtype"));
   return {};
 }
 

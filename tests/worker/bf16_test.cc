@@ -28,7 +28,7 @@ TEST(Bf16ModelTest, E08_E09_E10_EveryLayoutGivesTheSameBits) {
   const auto requests = mixed_requests();
   const auto expected = generate(tiny(DType::bf16), with(ActivationMode::bf16), requests);
   for (const TestOutput& output : expected) ASSERT_EQ(output.error, "");
-  for (const auto& [tp, pp] : {std::pair(2, 1), std::pair(3, 1), std::pair(1, 3), std::pair(2, 2)})
+  for (const auto& [tp, pp] : {std::pair(3, 1), std::pair(1, 3), std::pair(2, 2)})
     EXPECT_EQ(generate(tiny(DType::bf16), with(ActivationMode::bf16, tp, pp), requests), expected)
         << "tp " << tp << " pp " << pp;
   EXPECT_EQ(generate(tiny(DType::bf16), with(ActivationMode::bf16, 2, 1, {2, 1}), requests),
@@ -56,12 +56,12 @@ TEST(Bf16ModelTest, E11_ChunksNeighboursThreadsAndInstructionSetsChangeNoBit) {
 }
 
 // Rounding to 8 bits changes log-probabilities by some hundredths; it must change them.
-TEST(Bf16ModelTest, LogProbabilitiesAreCloseToThoseOfF32) {
+void expect_close_to_f32(const OpenCheckpoint& open) {
   std::vector<TestRequest> requests;
   for (const int length : {1, 5, 16, 37})
-    requests.push_back({some_tokens(length, uint32_t(length)), 1, greedy(8), 0});
-  const auto exact = generate(tiny(DType::bf16), with(ActivationMode::f32), requests);
-  const auto rounded = generate(tiny(DType::bf16), with(ActivationMode::bf16), requests);
+    requests.push_back({some_tokens(length, uint32_t(length), 100), 1, greedy(8), 0});
+  const auto exact = generate(open, with(ActivationMode::f32), requests);
+  const auto rounded = generate(open, with(ActivationMode::bf16), requests);
   EXPECT_NE(rounded, exact);
   for (size_t i = 0; i < requests.size(); i++) {
     int common = 0;
@@ -73,6 +73,14 @@ TEST(Bf16ModelTest, LogProbabilitiesAreCloseToThoseOfF32) {
         }
     EXPECT_GE(common, 6) << "request " << i;
   }
+}
+
+TEST(Bf16ModelTest, LogProbabilitiesAreCloseToThoseOfF32) {
+  expect_close_to_f32(tiny(DType::bf16));
+  expect_close_to_f32([] {
+    return std::shared_ptr<Checkpoint>(
+        require_ok(Checkpoint::open("tests/data/tiny_models/llama3_bf16")));
+  });
 }
 
 TEST(Bf16ModelTest, WithoutBf16WeightsItIsTheDefault) {
