@@ -102,21 +102,44 @@ float logit_of(uint64_t key) {
   return std::bit_cast<float>(ascending & 0x80000000u ? ascending & 0x7fffffffu : ~ascending);
 }
 
-// A logit that `count` tokens reach, and usually few more: that many groups of tokens have one that
-// does. Groups are blocks, or their lanes; with almost as many tokens wanted as there are groups
-// the bound would be worth little.
-float lower_bound(const float* maxima, int64_t lanes, int64_t count, uint64_t* keys) {
+// A logit that `count` tokens reach, and usually few more: the least of as many bins, by distance
+// from the largest logit, as hold so many. Bins are a quarter wide; the last takes all the rest.
+float bound_by_distance(std::span<const float> logits, float top, int64_t count) {
+  constexpr int kBins = 256;
+  struct Bin {
+    int64_t tokens = 0;
+    float least = kInfinity;
+  } bins[kBins];
+  for (const float x : logits) {
+    const float below = top - x;
+    Bin& bin = bins[below < float(kBins - 1) / 4 ? int(below * 4) : kBins - 1];
+    bin.tokens++;
+    bin.least = std::min(bin.least, x);
+  }
+  float bound = top;
+  int64_t seen = 0;
+  for (const Bin& bin : bins) {
+    bound = std::min(bound, bin.least);
+    if ((seen += bin.tokens) >= count) break;
+  }
+  return bound;
+}
+
+// The same where few tokens are wanted: that many groups of tokens have one that reaches it. Groups
+// are blocks, or their lanes.
+float lower_bound(std::span<const float> logits, const float* maxima, int64_t count,
+                  uint64_t* keys) {
+  const int64_t lanes = token_lanes(int64_t(logits.size())), blocks = lanes / kVocabLanes;
   const auto reached = [&](int64_t groups) {
     std::nth_element(keys, keys + count - 1, keys + groups);
     return logit_of(keys[count - 1]);
   };
-  const int64_t blocks = lanes / kVocabLanes;
   if (count <= blocks * 7 / 8) {
     for (int64_t b = 0; b < blocks; b++)
       keys[b] = order_key(largest_of(maxima + b * kVocabLanes, kVocabLanes), 0);
     return reached(blocks);
   }
-  if (count > lanes * 7 / 8) return -kInfinity;
+  if (count > lanes * 7 / 8) return bound_by_distance(logits, largest_of(maxima, lanes), count);
   for (int64_t l = 0; l < lanes; l++) keys[l] = order_key(maxima[l], 0);
   return reached(lanes);
 }
@@ -127,7 +150,7 @@ void select_top(std::span<const float> logits, const float* maxima, int64_t coun
   const auto n = int64_t(logits.size());
   count = std::min(count, n);
   if (count <= 0) return;
-  const float bound = lower_bound(maxima, token_lanes(n), count, keys);
+  const float bound = lower_bound(logits, maxima, count, keys);
   int64_t kept = 0;
   for (int64_t lane = 0; lane < token_lanes(n); lane++) {
     if (!(maxima[lane] >= bound)) continue;
