@@ -138,23 +138,21 @@ Status SharedCommunicator::wait_slowly(const Wait& w) {
   }
 }
 
-std::vector<int> SharedCommunicator::missing(const Wait& w) const {
-  if (!w.round) return {w.peer};
-  std::vector<int> peers;
-  for (int r = 0; r < size(); r++)
-    if (r != rank() && !region_.line(r, w.target).ready.reached(w.target)) peers.push_back(r);
-  return peers;
+bool SharedCommunicator::is_missing(const Wait& w, int peer) const {
+  if (!w.round) return peer == w.peer;
+  return peer != rank() && !region_.line(peer, w.target).ready.reached(w.target);
 }
 
 Status SharedCommunicator::check_peers(const Wait& w) const {
-  const std::vector<int> peers = missing(w);
   // A process that ended is the cause, whatever those it left alone say.
-  for (int r : peers) {
+  for (int r = 0; r < size(); r++) {
+    if (!is_missing(w, r)) continue;
     const auto presence = Presence(region_.state(r).presence.load(std::memory_order_acquire));
     if (presence != Presence::left && watch_ && watch_->gone(r))
       return unavailable(info().peer(r) + " has died");
   }
-  for (int r : peers) {
+  for (int r = 0; r < size(); r++) {
+    if (!is_missing(w, r)) continue;
     const RankState& state = region_.state(r);
     const auto presence = Presence(state.presence.load(std::memory_order_acquire));
     if (presence == Presence::failed)
@@ -166,7 +164,8 @@ Status SharedCommunicator::check_peers(const Wait& w) const {
 
 Status SharedCommunicator::timed_out(const Wait& w) const {
   std::string names;
-  for (int r : missing(w)) names += (names.empty() ? "" : ", ") + late_peer(r);
+  for (int r = 0; r < size(); r++)
+    if (is_missing(w, r)) names += (names.empty() ? "" : ", ") + late_peer(r);
   return deadline_exceeded(
       concat("no ", w.verb, " within ", seconds(timeout()), " s from ", names));
 }

@@ -49,7 +49,7 @@ class SharedCommunicator : public RoundCommunicator {
   Status wait_slowly(const Wait& w);
   Status check_peers(const Wait& w) const;
   Status timed_out(const Wait& w) const;
-  std::vector<int> missing(const Wait& w) const;
+  bool is_missing(const Wait& w, int peer) const;
 
   const SharedRegion region_;
   const std::shared_ptr<void> owner_;
