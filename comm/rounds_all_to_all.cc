@@ -53,7 +53,7 @@ Status RoundCommunicator::exchange_places(const RoundTag& tag, int64_t at, const
     const int64_t n = std::clamp<int64_t>(to.bytes - at, 0, payload);
     std::byte* const place = chunk + place_of(rank(), r);
     std::memcpy(place, &header, sizeof header);
-    copy_bytes(place + kHeader, to.data + at, n);
+    publish(place + kHeader, to.data + at, n);
     to_[size_t(r)] = {place_of(rank(), r), kHeader + n};
     from_[size_t(r)] = {place_of(r, rank()), Part::kToldInside};
     // round() counts what goes with its header, and nothing of what comes.
