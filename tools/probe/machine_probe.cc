@@ -21,8 +21,8 @@ namespace cohort {
 namespace {
 
 // Short, so that where others want the processors, too, some runs have them to themselves.
-constexpr int kRuns = 20;
-constexpr double kRunSeconds = 0.003;
+constexpr int kRuns = 50;
+constexpr double kRunSeconds = 0.001;
 constexpr size_t kRunBytes = size_t(16) << 20;
 // However busy the machine is, a probe ends after this and a few runs.
 constexpr double kMostSeconds = 0.25;
@@ -194,7 +194,7 @@ double scaling(const std::vector<int>& cpus, ArithmeticLoop* loop) {
     while (now() - start < kRunSeconds) operations += loop(10000);
     return operations / (now() - start);
   };
-  repeat(kRuns / 2, [&](int) {
+  repeat(kRuns, [&](int) {
     run_on_two(cpus, [&](int side) {
       if (side == 0) one = std::max(one, rate());
     });
