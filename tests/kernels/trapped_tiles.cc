@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The library's own kernels for AMX on a processor without it: their tile instructions raise
 // SIGILL, whose handler does in software what they say. So the instructions themselves are tested:
-// their encoding, operands and memory. Encodings: Intel SDM volume 2.
+// their encoding, operands and memory. Encodings: Intel SDM volume 2. Compiled for any processor,
+// because the handler is installed before anything is skipped.
 #include <signal.h>
 #include <ucontext.h>
 
