@@ -89,39 +89,47 @@ class Items {
   int64_t mine_ = 0;    // this thread's next
 };
 
-// Whole tiles of rows, about equal, few enough to stay in a second-level cache while panels pass by
-// and to give every thread several items.
-int64_t chunk_rows(int64_t rows, int64_t row_bytes, int64_t panels, int64_t threads) {
-  constexpr int64_t kCacheBytes = 256 << 10, kItemsPerThread = 8;
-  const int64_t fair = rows * panels / (kItemPanels * kItemsPerThread * threads);
+// Whole tiles of rows, about equal, few enough to stay in a second-level cache as int8 while panels
+// pass by, and to give every thread several items.
+int64_t chunk_rows(int64_t rows, const Matrix& w, int64_t threads) {
+  constexpr int64_t kCacheBytes = 512 << 10, kItemsPerThread = 8;
+  const int64_t row_bytes = w.columns() * 2;  // with scales and sums, and room for weights
+  const int64_t fair = rows * w.rows() / (kPanelRows * kItemPanels * kItemsPerThread * threads);
   const int64_t most = std::max(std::min(kCacheBytes / row_bytes, fair), kManyRows);
   const int64_t chunks = (rows + most - 1) / most;
   return ((rows + chunks - 1) / chunks + kRowTile - 1) / kRowTile * kRowTile;
+}
+
+// What all parts and pieces have in common.
+MatmulJob job_of(const Activations& x, const Matrix& w) {
+  MatmulJob job{};
+  job.columns = w.columns();
+  job.unit_columns = w.unit_columns();
+  job.rows = x.x().dim(0);
+  job.x = x.x().f32();
+  job.stride = w.rows();
+  job.int8 = wants_int8(x.mode());
+  if (job.int8 && job.columns % kQuantBlock == 0)
+    job.q = quantized_rows(x.storage().data(), job.rows, job.columns);
+  if (x.mode() == ActivationMode::bf16)
+    job.bf16 = bf16_rows(x.storage().data(), job.rows, job.columns);
+  return job;
 }
 
 }  // namespace
 
 void matmul(Stream& stream, Tensor y, const Activations& x, const Matrix& w,
             std::span<const UnitRange> pieces) {
-  const int64_t rows = x.x().dim(0), columns = w.columns(), n = w.rows();
-  if (rows == 0 || n == 0 || pieces.empty()) return;
-  MatmulJob job{};
-  job.columns = columns;
-  job.unit_columns = w.unit_columns();
-  job.rows = rows;
-  job.x = x.x().f32();
-  job.stride = n;
-  job.int8 = wants_int8(x.mode());
-  if (job.int8 && columns % kQuantBlock == 0)
-    job.q = quantized_rows(x.storage().data(), rows, columns);
-  if (x.mode() == ActivationMode::bf16) job.bf16 = bf16_rows(x.storage().data(), rows, columns);
+  const int64_t rows = x.x().dim(0);
+  if (rows == 0 || w.rows() == 0 || pieces.empty()) return;
+  MatmulJob job = job_of(x, w);
   auto& state = cohort::cpu::State::of(stream);
   state.reserve(cohort::cpu::scratch_bytes(job, stream.isa()));
   job.bf16_tiles = job.bf16.wide && state.bf16_tiles(stream.isa());
   const CpuKernels& kernels = cpu_kernels(stream.isa());
   const int64_t bytes = w.packed_bytes(), threads = stream.threads().size();
-  const bool int8 = job.int8 && is_quantized(w.parts().front().dtype);
-  const int64_t chunk = chunk_rows(rows, columns * (int8 ? 2 : 4), n / kPanelRows, threads);
+  const bool many = rows >= kManyRows;
+  const int64_t chunk = many ? chunk_rows(rows, w, threads) : rows;
   std::atomic<int64_t> next{0};
   stream.threads().run([&](int thread) {
     MatmulJob mine = job;
@@ -130,8 +138,8 @@ void matmul(Stream& stream, Tensor y, const Activations& x, const Matrix& w,
     for (size_t i = 0; i < pieces.size(); i++) {
       mine.begin = pieces[i].begin * job.unit_columns;
       mine.end = pieces[i].end * job.unit_columns;
-      mine.y = y.f32() + int64_t(i) * rows * n;
-      if (rows >= kManyRows)
+      mine.y = y.f32() + int64_t(i) * rows * job.stride;
+      if (many)
         items.run(mine);
       else
         run_share(kernels, mine, w, PanelShare::of(bytes, thread, threads));

@@ -215,9 +215,11 @@ COHORT_INLINE void tile_block(const PanelShape& shape, const std::byte* panel, i
 }
 
 // Up to 16 rows, a tile's first, with one panel. fetch: whether the panel comes from memory.
-template <QuantForm F>
-void tile(const MatmulJob& job, const std::byte* panel, int lanes, const RowTile& x, int rows,
+// kOne: a single row, whose sums stay in registers.
+template <QuantForm F, bool kOne>
+void tile(const MatmulJob& job, const std::byte* panel, int lanes, const RowTile& x, int some,
           bool fetch, float* y) {
+  const int rows = kOne ? 1 : some;
   const PanelShape shape = panel_shape(F, job.columns);
   constexpr int64_t kStep = panel_shape(F, 2048).bytes / (2048 / kQuantBlock);
   const char* ahead = reinterpret_cast<const char*>(panel) + kFetchAhead;
@@ -250,8 +252,9 @@ void panels(const MatmulJob& job, int64_t p0, int64_t p1) {
     const int lanes = left < kPanelRows ? int(left) : kPanelRows;
     for (int64_t r = 0; r < job.rows; r += kRowTile) {
       const int64_t rows = job.rows - r < kRowTile ? job.rows - r : kRowTile;
-      tile<F>(job, panel, lanes, row_tile(job.q, r / kRowTile), int(rows), r == 0,
-              job.y + r * job.stride + p * kPanelRows);
+      const auto multiply = rows == 1 ? tile<F, true> : tile<F, false>;
+      multiply(job, panel, lanes, row_tile(job.q, r / kRowTile), int(rows), r == 0,
+               job.y + r * job.stride + p * kPanelRows);
     }
   }
 }

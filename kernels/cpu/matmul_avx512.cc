@@ -64,7 +64,9 @@ COHORT_INLINE __m512 lanes(const std::byte* p, int64_t i) {
 template <QuantForm F, int M>
 struct Starts {
   static constexpr int kStride = F.halves ? 8 : 1;  // from row to row
+  static constexpr int kFew = 4;                    // rows: memory would only be a detour
   alignas(64) int32_t at[M * kStride < 16 ? 16 : M * kStride + 8];
+  const int32_t* sums;
 
   // x: integers [M][32]; sum: of each row.
   COHORT_INLINE void compute(const int8_t* x, const int32_t* sum) {
@@ -78,22 +80,25 @@ struct Starts {
             reinterpret_cast<__m256i*>(at + 8 * (M - 1)),
             _mm512_castsi512_si256(of_halves(_mm512_zextsi256_si512(_mm256_loadu_si256(last)))));
       }
-    } else if constexpr (kBias<F> != 0) {
-      const __m512i sums = _mm512_maskz_loadu_epi32(__mmask16((1u << M) - 1), sum);
-      constexpr int kShift = kBias<F> == 8 ? 3 : 7;
-      static_assert(1 << kShift == kBias<F>);
-      _mm512_store_si512(at,
-                         _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(sums, kShift)));
+    } else if constexpr (kBias<F> != 0 && M > kFew) {
+      _mm512_store_si512(at, minus_bias(_mm512_maskz_loadu_epi32((1u << M) - 1, sum)));
     }
+    sums = sum;
     // Read back by broadcasts from memory, not by shuffles.
     asm("" : "+m"(at));
   }
   COHORT_INLINE __m512i row(int m, int half) const {
     if constexpr (kBias<F> == 0) return _mm512_setzero_si512();
+    if constexpr (!F.halves && M <= kFew) return minus_bias(_mm512_set1_epi32(sums[m]));
     return _mm512_set1_epi32(at[m * kStride + 4 * half]);
   }
 
  private:
+  static COHORT_INLINE __m512i minus_bias(__m512i sum) {
+    constexpr int kShift = kBias<F> == 8 ? 3 : 7;
+    static_assert(kBias<F> == 0 || 1 << kShift == kBias<F>);
+    return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(sum, kShift));
+  }
   // Two rows: a quarter of a vector is half a row of a block, and becomes -bias times its sum.
   static COHORT_INLINE __m512i of_halves(__m512i x) {
     __m512i s = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(int8_t(kBias<F>)), x);
@@ -170,9 +175,10 @@ COHORT_INLINE void one_block(const PanelShape& shape, const std::byte* panel, in
   const int64_t slot = b * kRowTile + row;
   Starts<F, M> starts;
   starts.compute(q, x.sum + slot);
+  if constexpr (M >= kSide)
 #pragma GCC unroll 2
-  for (int m = 0; m + kSide <= M; m += kSide)
-    block.template rows<kSide, M>(m, starts, q, x.d + slot, x.s + slot, acc);
+    for (int m = 0; m + kSide <= M; m += kSide)
+      block.template rows<kSide, M>(m, starts, q, x.d + slot, x.s + slot, acc);
   if constexpr (M % kSide != 0)
     block.template rows<M % kSide, M>(M / kSide * kSide, starts, q, x.d + slot, x.s + slot, acc);
 }
@@ -220,13 +226,17 @@ void panels(const MatmulJob& job, int64_t p0, int64_t p1) {
   static constexpr decltype(&rows<F, 1, 1>) kRows[] = {rows<F, 1, 1>, rows<F, 2, 1>, rows<F, 3, 1>,
                                                        rows<F, 4, 1>, rows<F, 5, 1>, rows<F, 6, 1>,
                                                        rows<F, 7, 1>, rows<F, 8, 1>};
-  static_assert(sizeof(kRows) / sizeof(kRows[0]) == kMostRows && kRowTile % kMostRows == 0);
+  static_assert(sizeof(kRows) / sizeof(kRows[0]) == kMostRows && kRowTile == 2 * kMostRows);
   int64_t p = p0;
   if (job.rows == 1 && job.panel_bytes >= kLongPanel)
     for (; p + 2 <= p1; p += 2) rows<F, 1, 2>(job, p, 0, true);
   for (; p < p1; p++)
-    for (int64_t r = 0; r < job.rows; r += kMostRows)
-      kRows[(job.rows - r < kMostRows ? job.rows - r : kMostRows) - 1](job, p, r, r == 0);
+    for (int64_t r = 0, n; r < job.rows; r += n) {
+      const int64_t left = job.rows - r, in_tile = kRowTile - r % kRowTile;
+      n = left < in_tile ? left : in_tile;
+      if (n > kMostRows) n = (n + 1) / 2;
+      kRows[n - 1](job, p, r, r == 0);
+    }
 }
 
 }  // namespace

@@ -114,48 +114,60 @@ TEST_P(MatmulOfType, E11_SameBitsForLongPanels) {
   }
 }
 
+// One rank's product: its units [first, first + count) of every row, summed by pieces.
+std::vector<std::vector<float>> pieces_of(Stream& stream, const Weights& w, int64_t unit, int first,
+                                          int count, const std::vector<float>& x, int64_t rows,
+                                          const std::vector<UnitRange>& plan, ActivationMode mode) {
+  const int64_t columns = count * unit;
+  Weights mine{w.type, w.rows, columns, {}, {}};
+  std::vector<float> own_x;
+  for (int64_t r = 0; r < w.rows; r++) {
+    const auto row = w.stored.begin() + r * bytes_of(w.type, w.columns);
+    mine.stored.insert(mine.stored.end(), row + bytes_of(w.type, first * unit),
+                       row + bytes_of(w.type, (first + count) * unit));
+  }
+  for (int64_t r = 0; r < rows; r++) {
+    const auto row = x.begin() + r * w.columns + first * unit;
+    own_x.insert(own_x.end(), row, row + columns);
+  }
+  std::vector<UnitRange> pieces;
+  for (UnitRange p : plan) pieces.push_back({p.begin - first, p.end - first});
+  const auto y = run(stream, own_x, rows, reference::pack(stream, unit, {&mine}), mode, pieces);
+  std::vector<std::vector<float>> out;
+  for (size_t p = 0; p < pieces.size(); p++)
+    out.emplace_back(y.begin() + int64_t(p) * rows * w.rows,
+                     y.begin() + (int64_t(p) + 1) * rows * w.rows);
+  return out;
+}
+
 // E11: the ranks' pieces, added in tree order, are the whole product for every uneven split.
 TEST_P(MatmulOfType, E11_PiecesAddUpToTheWholeForUnevenSplits) {
   std::mt19937 random(4);
   Stream stream(2, isa());
-  const int64_t rows = 3, unit = 256, n = 21;
+  const int64_t unit = 256, n = 21;
   const int units = 7;
   const Weights w = reference::random_weights(type(), n, unit * units, random);
-  const std::vector<float> x = reference::random_floats(rows * unit * units, random);
-  for (ActivationMode mode : {ActivationMode::f32, ActivationMode::int8}) {
-    const auto whole = run(stream, x, rows, reference::pack(stream, unit, {&w}), mode);
-    for (int cut = 0; cut <= units; cut++) {
-      const TreePlan plan(units, {{0, cut}, {cut, units}});
-      std::vector<std::vector<float>> sums;
-      for (int rank = 0; rank < 2; rank++) {
-        const int first = rank == 0 ? 0 : cut, count = rank == 0 ? cut : units - cut;
-        if (count == 0) continue;
-        const int64_t columns = count * unit;
-        Weights mine{w.type, n, columns, {}, {}};
-        std::vector<float> own_x;
-        for (int64_t r = 0; r < n; r++) {
-          const auto row = w.stored.begin() + r * bytes_of(w.type, w.columns);
-          mine.stored.insert(mine.stored.end(), row + bytes_of(w.type, first * unit),
-                             row + bytes_of(w.type, (first + count) * unit));
+  for (int64_t rows : {3, 70})
+    for (ActivationMode mode : {ActivationMode::f32, ActivationMode::int8}) {
+      const std::vector<float> x = reference::random_floats(rows * unit * units, random);
+      const auto whole = run(stream, x, rows, reference::pack(stream, unit, {&w}), mode);
+      for (int cut = 0; cut <= units; cut++) {
+        if (rows > 3 && cut != 3) continue;  // many rows: how work is shared differs, once
+        const TreePlan plan(units, {{0, cut}, {cut, units}});
+        std::vector<std::vector<float>> sums;
+        for (int rank = 0; rank < 2; rank++) {
+          const int first = rank == 0 ? 0 : cut, count = rank == 0 ? cut : units - cut;
+          if (count == 0) continue;
+          for (auto& sum :
+               pieces_of(stream, w, unit, first, count, x, rows, plan.pieces(rank), mode))
+            sums.push_back(std::move(sum));
         }
-        for (int64_t r = 0; r < rows; r++) {
-          const auto row = x.begin() + r * w.columns + first * unit;
-          own_x.insert(own_x.end(), row, row + columns);
-        }
-        std::vector<UnitRange> pieces;
-        for (UnitRange p : plan.pieces(rank)) pieces.push_back({p.begin - first, p.end - first});
-        const auto y =
-            run(stream, own_x, rows, reference::pack(stream, unit, {&mine}), mode, pieces);
-        for (size_t p = 0; p < pieces.size(); p++)
-          sums.emplace_back(y.begin() + int64_t(p) * rows * n,
-                            y.begin() + (int64_t(p) + 1) * rows * n);
+        std::vector<float*> pointers;
+        for (auto& s : sums) pointers.push_back(s.data());
+        plan.add_up(pointers.data(), rows * n);
+        ASSERT_TRUE(same_bits(sums[0], whole)) << "cut at " << cut;
       }
-      std::vector<float*> pointers;
-      for (auto& s : sums) pointers.push_back(s.data());
-      plan.add_up(pointers.data(), rows * n);
-      ASSERT_TRUE(same_bits(sums[0], whole)) << "cut at " << cut;
     }
-  }
 }
 
 TEST_P(MatmulOfType, NanAndInfinityStayInTheirRow) {
