@@ -56,9 +56,10 @@ void declare_model(CLI::App& app, WorkerOptions& o, Texts& texts) {
                  "KV cache of each rank, as in 512M or 4G; 0: what --max-batch sequences of full "
                  "length need, up to a quarter of the host's memory or what is free on a GPU")
       ->transform(CLI::AsSizeValue(false));
-  app.add_option("--weight-cache", o.replica.weight_cache,
-                 "CPU: where packed weights are kept for the next start: a folder, auto (beside the "
-                 "model, or in the cache folder where that cannot be written) or off")
+  app.add_option(
+         "--weight-cache", o.replica.weight_cache,
+         "CPU: where packed weights are kept for the next start: a folder, auto (beside the "
+         "model, or in the cache folder where that cannot be written) or off")
       ->capture_default_str();
   app.add_option("--context", o.replica.limits.max_context,
                  "Positions of a sequence at most; 0: the model's, up to 8192")
@@ -101,9 +102,10 @@ void declare_shape(CLI::App& app, WorkerOptions& o, Texts& texts) {
   app.add_option("--threads", o.replica.threads, "Threads of this rank")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--pin", texts.pin,
-                 "CPU: auto (each thread stays on a processor of its own where there are enough) or "
-                 "off")
+  app.add_option(
+         "--pin", texts.pin,
+         "CPU: auto (each thread stays on a processor of its own where there are enough) or "
+         "off")
       ->check(CLI::IsMember({"auto", "off"}))
       ->capture_default_str();
   app.add_option(

@@ -28,8 +28,8 @@ struct MatmulJob {
   bool int8;
   float* y;  // [rows, stride], at the part's first column
   int64_t stride;
-  float* scratch;  // [columns][16] for ActivationMode::f32; else kTileScratchBytes for AMX
-  Bf16Rows bf16;   // the same rows, for bf16 weights in ActivationMode::bf16
+  float* scratch;   // [columns][16] for ActivationMode::f32; else kTileScratchBytes for AMX
+  Bf16Rows bf16;    // the same rows, for bf16 weights in ActivationMode::bf16
   bool bf16_tiles;  // whether AMX tiles may do those (kernels/cpu/amx_check.h)
 };
 

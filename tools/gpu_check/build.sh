@@ -26,7 +26,9 @@ compile() {
   esac
   case $source in
     tools/gpu_check/*) host+=("-DGPU_CHECK_FOLDER=\"$root/tools/gpu_check\"") ;;
-    *_avx2.cc) host+=(-mavx2 -mfma -mf16c -Wno-ignored-attributes) ;;
+    *_avx2.cc | *_avx512.cc | *_amx.cc) host+=(-mavx2 -mfma -mf16c -Wno-ignored-attributes) ;;&
+    *_avx512.cc | *_amx.cc) host+=(-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni) ;;&
+    *_amx.cc) host+=(-mamx-tile -mamx-bf16) ;;
   esac
   if [[ $source != *.cu ]]; then
     $CACHE "${CXX:-g++}" "${host[@]}" -c "$source" -o "$object"
@@ -56,9 +58,9 @@ touch -r "$(find . -name '*.h' -not -path './build*' -printf '%T@ %p\n' | sort -
   "$BUILD/newest_header"
 
 # Everything but what needs other libraries: files of models, MPI, gRPC, the leader.
-skip='no_cuda|no_device_cuda|no_avx2|log_spdlog|sha256|comm/mpi|no_mpi'
+skip='no_cuda|no_device_cuda|no_vectors|log_spdlog|sha256|comm/mpi|no_mpi'
 skip+='|worker/(main|options|leader_process|rank_states)\.cc'
-[ "$(uname -m)" = x86_64 ] || skip=${skip/no_avx2/_avx2}
+[ "$(uname -m)" = x86_64 ] || skip=${skip/no_vectors/_avx2|_avx512|_amx}
 sources=$(ls kernels/cuda/*.cu tools/gpu_check/*.cu kernels/cuda/*.cc tools/gpu_check/*.cc \
              kernels/*.cc kernels/cpu/*.cc base/*.cc comm/*.cc parallel/*.cc \
              worker/*.cc worker/cuda/*.cc worker/layers/*.cc \
