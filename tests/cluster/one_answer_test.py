@@ -8,10 +8,13 @@ they were printed.
 """
 import concurrent.futures
 import contextlib
+import os
+import re
+import subprocess
 import sys
 import threading
 
-from cluster import Cluster
+from cluster import BIN, Cluster
 from prompts import GREEDY, PROMPTS, seeded
 
 TOKENS = GREEDY["max_tokens"]
@@ -78,6 +81,12 @@ def compare(name, baseline, answers):
     print(f"{name}: equal", flush=True)
 
 
+def vector_sets():
+    """Instruction sets of this processor beside portable code, slowest first; the last one is what ranks use by default."""
+    report = subprocess.run([os.path.join(BIN, "cohort"), "doctor"], capture_output=True, text=True, check=True).stdout
+    return (re.search(r"this processor has portable(?:, ([\w, ]+))?;", report)[1] or "").split(", ")
+
+
 # name, arguments of `cohort up`, concurrency
 VARIANTS = [
     ("warm prefix", ["--threads", 1], 3),
@@ -87,6 +96,7 @@ VARIANTS = [
     # 16 sequences need about 2000 positions of 23 KB each; this holds 569.
     ("forced preemption", ["--threads", 2, "--kv-memory", "12500K"], 16),
     ("portable kernels", ["--threads", 2, "--isa", "portable"], 16),
+    *[(f"{isa} kernels", ["--threads", 2, "--isa", isa], 16) for isa in vector_sets()[:-1]],
     ("tp 2", ["--tp", 2], 3),
     ("tp 3", ["--tp", 3], 3),
     ("pp 2", ["--pp", 2], 3),
