@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/kernel_bench.h"
 
+#include <regex.h>
+
 #include <algorithm>
-#include <regex>
 
 #include "base/stream.h"
 #include "tools/bench/kernel_case.h"
@@ -21,18 +22,35 @@ struct Chosen {
   int64_t count() const { return std::count(wanted.begin(), wanted.end(), true); }
 };
 
-Result<std::vector<Chosen>> choose(std::vector<CaseGroup> groups, const std::string& filter) {
-  std::regex wanted;
-  try {
-    wanted.assign(filter);
-  } catch (const std::regex_error& error) {
-    return invalid_argument("--filter '" + filter + "' is not a regular expression");
+// An extended regular expression of POSIX.
+class Filter {
+ public:
+  explicit Filter(const std::string& text)
+      : valid_(::regcomp(&expression_, text.c_str(), REG_EXTENDED | REG_NOSUB) == 0) {}
+  ~Filter() {
+    if (valid_) ::regfree(&expression_);
   }
+  Filter(const Filter&) = delete;
+  Filter& operator=(const Filter&) = delete;
+
+  bool valid() const { return valid_; }
+  bool matches(const std::string& name) const {
+    return ::regexec(&expression_, name.c_str(), 0, nullptr, 0) == 0;
+  }
+
+ private:
+  regex_t expression_{};
+  const bool valid_;
+};
+
+Result<std::vector<Chosen>> choose(std::vector<CaseGroup> groups, const std::string& filter) {
+  const Filter wanted(filter);
+  if (!wanted.valid())
+    return invalid_argument("--filter '" + filter + "' is not a regular expression");
   std::vector<Chosen> chosen;
   for (CaseGroup& group : groups) {
     Chosen one{std::move(group), {}};
-    for (const std::string& name : one.group.names)
-      one.wanted.push_back(std::regex_search(name, wanted));
+    for (const std::string& name : one.group.names) one.wanted.push_back(wanted.matches(name));
     if (one.count() > 0) chosen.push_back(std::move(one));
   }
   if (chosen.empty()) return invalid_argument("no kernel's name matches --filter '" + filter + "'");
