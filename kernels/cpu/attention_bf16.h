@@ -33,8 +33,7 @@ struct Chains {
   }
 };
 
-// ---- scores: R rows x N vectors of tokens, the first one being `vector` of the split
-// ------------
+// ---- scores: R rows x N vectors of tokens, the first one being `vector` of the split ------------
 template <class V, class L, int R, int N>
 COHORT_INLINE void score_pairs(const Split& split, int vector, bool prefetch, const float* q,
                                int dim, float* out) {
@@ -82,8 +81,7 @@ void bf16_scores(const Split& split, int rows, int blocks, bool prefetch, const 
     score_pairs<V, L, R, N>(split, v, prefetch, q, dim, out + v * V::kLanes);
 }
 
-// ---- weights: as weigh(), but rounded to bf16 before they are added up
-// ---------------------------
+// ---- weights: as weigh(), but rounded to bf16 before they are added up --------------------------
 template <class V>
 void bf16_weigh(float* s, int keys, float* max_out, float* weight_out) {
   constexpr int kParts = kBlockLanes / V::kLanes;
@@ -102,8 +100,7 @@ void bf16_weigh(float* s, int keys, float* max_out, float* weight_out) {
   *weight_out = V::reduce_add(sum);
 }
 
-// ---- values: R rows x W vectors of dimensions
-// ----------------------------------------------------
+// ---- values: R rows x W vectors of dimensions ---------------------------------------------------
 
 // Key t, whose element d0 is at `row`. keys: null where all rows see it.
 template <class V, class L, int R, int W>

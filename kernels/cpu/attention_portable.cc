@@ -85,8 +85,7 @@ const std::byte* chunk_of(const AttentionWork& work, int split, int key) {
   return work.pool + block * work.shape->block + work.item->kv_head * work.shape->chunk;
 }
 
-// ---- one chain a sum
-// -----------------------------------------------------------------------------
+// ---- one chain a sum ----------------------------------------------------------------------------
 float score_of(const AttentionShape& s, const float* q, const std::byte* chunk, int lane) {
   float acc = 0;
   for (int d = 0; d < s.dim; d++)
@@ -107,8 +106,7 @@ void add_values(const AttentionWork& work, int split, int keys, const float* p, 
   }
 }
 
-// ---- bf16 arithmetic: two chains for each 32 dimensions or keys
-// ----------------------------------
+// ---- bf16 arithmetic: two chains for each 32 dimensions or keys ---------------------------------
 constexpr int kChainLength = 32;
 
 float bf16_score_of(const AttentionShape& s, const float* q, const std::byte* chunk, int lane) {

@@ -22,8 +22,7 @@ constexpr size_t kSplitKeys = 256;
 
 using Rows = std::vector<std::vector<float>>;
 
-// ---- attention by the book
-// -----------------------------------------------------------------------
+// ---- attention by the book ----------------------------------------------------------------------
 struct Partial {
   std::vector<float> sums;
   float max, weight;
@@ -79,8 +78,7 @@ std::vector<float> attend(std::vector<float> q, const Rows& keys, const Rows& va
   return out;
 }
 
-// ---- what is attended to
-// -------------------------------------------------------------------------
+// ---- what is attended to ------------------------------------------------------------------------
 enum class Kind { ordinary, wide, denormal, vanishing, not_finite };
 constexpr Kind kKinds[] = {Kind::ordinary, Kind::wide, Kind::denormal, Kind::vanishing,
                            Kind::not_finite};
