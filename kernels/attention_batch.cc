@@ -17,6 +17,7 @@ AttentionShape shape_of(const KvGeometry& g) {
   s.dim = g.dim;
   s.group = g.kv_heads > 0 ? g.group() : 0;
   s.dtype = g.dtype;
+  s.bf16 = g.bf16_arithmetic;
   s.element = bytes_of(g.dtype, 1);
   s.plane = int64_t(g.plane_bytes());
   s.chunk = int64_t(g.chunk_bytes());
@@ -33,6 +34,7 @@ AttentionBatch::AttentionBatch(const KvGeometry& geometry, std::vector<Attention
     : geometry_(geometry), entries_(std::move(entries)), plan_(std::make_unique<Plan>()) {
   COHORT_CHECK_EQ(geometry.dim % 8, 0);
   COHORT_CHECK_LE(geometry.dim, kMaxHeadDim);
+  COHORT_CHECK(!geometry.bf16_arithmetic || geometry.dtype == DType::bf16);
   COHORT_CHECK(geometry.kv_heads == 0 || geometry.heads % geometry.kv_heads == 0);
   plan_->shape = shape_of(geometry);
   for (size_t i = 0; i < entries_.size(); i++) {

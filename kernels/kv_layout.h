@@ -23,6 +23,8 @@ struct KvGeometry {
   int kv_heads = 0;          // KV heads of this rank; divides heads
   int dim = 0;               // of a head; a multiple of 8, at most kMaxHeadDim
   DType dtype = DType::f16;  // f32, bf16 or f16; on CPUs i8, on GPUs f8_e4m3
+  // On CPUs, of a bf16 cache: whether attention is in bf16 arithmetic.
+  bool bf16_arithmetic = false;
 
   int group() const { return heads / kv_heads; }
   size_t plane_bytes() const { return size_t(bytes_of(dtype, int64_t(dim) * kBlockTokens)); }

@@ -58,7 +58,7 @@ void check_cache(const KvLayer& kv, const AttentionBatch& batch) {
   COHORT_CHECK_EQ(a.heads, b.heads);
   COHORT_CHECK_EQ(a.kv_heads, b.kv_heads);
   COHORT_CHECK_EQ(a.dim, b.dim);
-  COHORT_CHECK(a.dtype == b.dtype);
+  COHORT_CHECK(a.dtype == b.dtype && a.bf16_arithmetic == b.bf16_arithmetic);
   COHORT_CHECK(a.dtype == DType::f32 || a.dtype == DType::f16 || a.dtype == DType::bf16 ||
                a.dtype == DType::f8_e4m3 || a.dtype == DType::i8);
 }

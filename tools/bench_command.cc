@@ -63,7 +63,8 @@ Status interpret(ModelTexts& texts) {
                                                        {"f32", ActivationMode::f32},
                                                        {"bf16", ActivationMode::bf16}};
   o.activations = modes.at(texts.activations);
-  if (texts.kv_dtype != "auto")
+  o.choose_kv_dtype = texts.kv_dtype == "auto";
+  if (!o.choose_kv_dtype)
     o.kv_dtype = texts.kv_dtype == "int8" ? DType::i8 : *parse_dtype(texts.kv_dtype);
   return {};
 }
@@ -137,7 +138,8 @@ void declare_arithmetic(CLI::App& command, ModelTexts& texts) {
       ->check(CLI::IsMember({"auto", "int8", "f32", "bf16"}))
       ->capture_default_str();
   command
-      .add_option("--kv-dtype", texts.kv_dtype, "Type of the KV cache: f16 (auto), bf16, f32, int8")
+      .add_option("--kv-dtype", texts.kv_dtype,
+                  "Type of the KV cache: as the worker's (auto), f16, bf16, f32 or int8")
       ->check(CLI::IsMember({"auto", "f16", "bf16", "f32", "int8"}))
       ->capture_default_str();
   command

@@ -86,13 +86,15 @@ void declare_arithmetic(CLI::App& app, UpOptions& o) {
          "--activations,--arithmetic", o.activations,
          "What weights are multiplied by. CPU: int8 if they are quantised (auto), f32 (exact and "
          "slow, keeps the KV cache in f32 too), or bf16, which is as int8 but multiplies bf16 "
-         "weights by bf16 (fast on AMX, the same bits anywhere); GPU: --dtype (auto) or int8")
+         "weights, and keys and values in bf16, by bf16 (fast on AMX, the same bits anywhere); "
+         "GPU: --dtype (auto) or int8")
       ->check(CLI::IsMember({"auto", "int8", "f32", "bf16"}))
       ->capture_default_str();
   app.add_option(
          "--kv-dtype", o.kv_dtype,
-         "Type of the KV cache. CPU: f16 (auto), bf16, f32 or int8 (half of f16's memory, changes "
-         "results); GPU: that of --dtype (auto) or f8_e4m3")
+         "Type of the KV cache. CPU: auto (f16, or bf16 if bf16 weights are multiplied by bf16), "
+         "f16, bf16, f32 or int8 (half of f16's memory, changes results); GPU: that of --dtype "
+         "(auto) or f8_e4m3")
       ->check(CLI::IsMember({"auto", "f16", "bf16", "f32", "int8", "f8_e4m3"}))
       ->capture_default_str();
   app.add_option(

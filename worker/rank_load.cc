@@ -106,7 +106,7 @@ class RankLoader {
       const WeightInfo* table = checkpoint_.find("embedding");
       g.dtype = table != nullptr && table->dtype == DType::bf16 ? DType::bf16 : DType::f16;
     }
-    if (g.choose_kv_dtype) options_.kv_dtype = g.dtype;
+    if (options_.choose_kv_dtype) options_.kv_dtype = g.dtype;
     if (options_.activations == ActivationMode::native && g.dtype == DType::f32)
       options_.activations = ActivationMode::f32;
   }
@@ -115,9 +115,15 @@ class RankLoader {
   void check_bf16() {
     if (options_.activations != ActivationMode::bf16) return;
     for (const WeightInfo& weight : checkpoint_.weights())
-      if (weight.dtype == DType::bf16 && weight.rows > 1) return;
+      if (weight.dtype == DType::bf16 && weight.rows > 1) {
+        if (options_.choose_kv_dtype) options_.kv_dtype = DType::bf16;
+        return;
+      }
+    if (options_.kv_dtype == DType::bf16) return;  // attention is enough
     if (world_.rank() == 0)
-      log_warning("--activations bf16 changes nothing: this checkpoint has no bf16 weights");
+      log_warning(
+          "--activations bf16 changes nothing: this checkpoint has no bf16 weights, and without "
+          "--kv-dtype bf16 attention is that of f32");
     options_.activations = ActivationMode::int8;
   }
 
@@ -185,6 +191,7 @@ class RankLoader {
 
   KvGeometry geometry() const {
     const ModelConfig& config = rank_->config_;
+    const bool bf16 = options_.activations == ActivationMode::bf16 && kv_dtype() == DType::bf16;
     const int tp = rank_->mesh_.coordinates(world_.rank()).tp;
     const int kv_heads =
         rank_->partition_.attention[size_t(tp)].size() * rank_->partition_.units.kv_heads_per_unit;
@@ -192,11 +199,13 @@ class RankLoader {
       return {.heads = kv_heads,
               .kv_heads = 1,
               .dim = int(config.latent.rope_dim + config.latent.kv_rank),
-              .dtype = kv_dtype()};
+              .dtype = kv_dtype(),
+              .bf16_arithmetic = bf16};
     return {.heads = int(kv_heads * (config.heads / config.kv_heads)),
             .kv_heads = kv_heads,
             .dim = int(config.head_dim),
-            .dtype = kv_dtype()};
+            .dtype = kv_dtype(),
+            .bf16_arithmetic = bf16};
   }
 
   UnitRange layers() const {

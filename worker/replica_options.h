@@ -19,12 +19,11 @@ namespace cohort {
 // Where a rank computes, and how on a GPU.
 struct GpuOptions {
   DeviceKind device = DeviceKind::cpu;
-  int ordinal = -1;              // of the host's GPUs; -1: ranks of a host take one each, in order
-  DType dtype = DType::bf16;     // of activations and plain weights: bf16, f16 or f32
-  bool choose_dtype = false;     // as the checkpoint is: bf16 if most of it is, else f16
-  bool choose_kv_dtype = false;  // that of dtype
-  bool deterministic = false;    // one order of every sum, for any batch and layout
-  bool graphs = true;            // decode steps are captured once and replayed
+  int ordinal = -1;            // of the host's GPUs; -1: ranks of a host take one each, in order
+  DType dtype = DType::bf16;   // of activations and plain weights: bf16, f16 or f32
+  bool choose_dtype = false;   // as the checkpoint is: bf16 if most of it is, else f16
+  bool deterministic = false;  // one order of every sum, for any batch and layout
+  bool graphs = true;          // decode steps are captured once and replayed
 };
 
 // Whether a step's rows are cut in two, one computing while the other's collectives run.
@@ -48,6 +47,8 @@ struct ReplicaOptions {
   ActivationMode activations = ActivationMode::int8;
   // f32, f16, bf16, i8 (CPUs) or f8_e4m3 (GPUs); on CPUs with f32 activations always f32.
   DType kv_dtype = DType::f16;
+  // Not kv_dtype, but gpu.dtype, or bf16 where CPUs compute in bf16.
+  bool choose_kv_dtype = false;
   // Bytes of KV cache of each rank. 0: room for limits.max_slots sequences of limits.max_context
   // positions, but no more than a quarter of the host's memory for all ranks on it, or nine tenths
   // of what is free on a GPU.

@@ -12,6 +12,10 @@ struct Avx2 {
   static constexpr int kLanes = 8, kTallest = 6, kValueRows = 3, kValueVectors = 4;
   template <int R>
   static constexpr int kScoreBlocks = R > 3 ? 1 : 2;  // 12 accumulators at most, of 16 registers
+  template <int R>
+  static constexpr int kPairVectors = R > 3   ? 1
+                                      : R > 1 ? 2
+                                              : 4;  // the same, of two chains each
 
   static COHORT_INLINE F load(const float* p) { return _mm256_loadu_ps(p); }
   static COHORT_INLINE void store(float* p, F x) { _mm256_storeu_ps(p, x); }

@@ -12,6 +12,10 @@ struct Avx512 {
   static constexpr int kLanes = 16, kTallest = 12, kValueRows = 6, kValueVectors = 4;
   template <int R>
   static constexpr int kScoreBlocks = R > 6 ? 2 : 4;  // 24 accumulators at most, of 32 registers
+  template <int R>
+  static constexpr int kPairVectors = R > 6   ? 1
+                                      : R > 3 ? 2
+                                              : 4;  // the same, of two chains each
 
   static COHORT_INLINE F load(const float* p) { return _mm512_loadu_ps(p); }
   static COHORT_INLINE void store(float* p, F x) { _mm512_storeu_ps(p, x); }

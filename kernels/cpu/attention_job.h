@@ -20,6 +20,7 @@ constexpr float kLowestScore = -0x1.fffffep127f;  // maximum of no keys: finite,
 struct AttentionShape {
   int heads, kv_heads, dim, group;
   DType dtype;
+  bool bf16;  // of a bf16 cache: in bf16 arithmetic (docs/arithmetic.md section 9)
   int64_t element, plane, chunk, block;  // bytes
   float query_scale;                     // log2(e) / sqrt(dim), rounded once
   int stride;                            // of partial results: sums [dim], maximum, weight, padding

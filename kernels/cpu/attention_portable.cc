@@ -8,6 +8,8 @@
 #include "base/half.h"
 #include "kernels/cpu/attention_job.h"
 #include "kernels/cpu/exp2.h"
+#include "kernels/cpu/flushed.h"
+#include "kernels/cpu/round_bf16.h"
 
 namespace cohort {
 namespace {
@@ -77,31 +79,82 @@ void finish_row(int dim, const float* partial, float* out) {
   }
 }
 
+// The chunk of a split's key.
+const std::byte* chunk_of(const AttentionWork& work, int split, int key) {
+  const int32_t block = work.queries->blocks[split * kSplitBlocks + key / kBlockLanes];
+  return work.pool + block * work.shape->block + work.item->kv_head * work.shape->chunk;
+}
+
+// ---- one chain a sum ----------------------------------------------------------------------------
+float score_of(const AttentionShape& s, const float* q, const std::byte* chunk, int lane) {
+  float acc = 0;
+  for (int d = 0; d < s.dim; d++)
+    acc = std::fma(q[d], element(s.dtype, chunk, d * kBlockLanes + lane), acc);
+  return scaled(s, chunk, lane, acc);
+}
+
+// p [keys] times the values, to out [dim].
+void add_values(const AttentionWork& work, int split, int keys, const float* p, float* out) {
+  const AttentionShape& s = *work.shape;
+  std::fill_n(out, s.dim, 0.0f);
+  for (int j = 0; j < keys; j++) {
+    const std::byte* chunk = chunk_of(work, split, j);
+    const int lane = j % kBlockLanes;
+    const float weight = scaled(s, chunk, kBlockLanes + lane, p[j]);
+    for (int d = 0; d < s.dim; d++)
+      out[d] = std::fma(weight, element(s.dtype, chunk + s.plane, lane * s.dim + d), out[d]);
+  }
+}
+
+// ---- bf16 arithmetic: two chains for each 32 dimensions or keys ---------------------------------
+constexpr int kChainLength = 32;
+
+float bf16_score_of(const AttentionShape& s, const float* q, const std::byte* chunk, int lane) {
+  float acc = 0;
+  for (int d0 = 0; d0 < s.dim; d0 += kChainLength) {
+    float chains[2] = {};
+    for (int d = d0; d < std::min(d0 + kChainLength, s.dim); d++) {
+      const float k = flushed(element(s.dtype, chunk, d * kBlockLanes + lane));
+      chains[d % 2] = flushed_fma(q[d], k, chains[d % 2]);
+    }
+    acc = flushed_sum(acc, flushed_sum(chains[0], chains[1]));
+  }
+  return acc;
+}
+
+void bf16_add_values(const AttentionWork& work, int split, int keys, const float* p, float* out) {
+  const AttentionShape& s = *work.shape;
+  float* chains[2] = {work.scratch->values, work.scratch->values + s.dim};
+  std::fill_n(out, s.dim, 0.0f);
+  for (int j0 = 0; j0 < keys; j0 += kChainLength) {
+    std::fill_n(chains[0], 2 * s.dim, 0.0f);
+    for (int j = j0; j < std::min(j0 + kChainLength, keys); j++) {
+      const std::byte* values = chunk_of(work, split, j) + s.plane;
+      float* chain = chains[j % 2];
+      for (int d = 0; d < s.dim; d++) {
+        const float v = flushed(element(s.dtype, values, j % kBlockLanes * s.dim + d));
+        chain[d] = flushed_fma(p[j], v, chain[d]);
+      }
+    }
+    for (int d = 0; d < s.dim; d++)
+      out[d] = flushed_sum(out[d], flushed_sum(chains[0][d], chains[1][d]));
+  }
+}
+
 // One row over one split of which it sees the first `keys` keys; q is scaled already.
 void attend_split(const AttentionWork& work, const float* q, int split, int keys, float* out) {
   const AttentionShape& s = *work.shape;
-  const auto chunk = [&](int key) {
-    const int32_t block = work.queries->blocks[split * kSplitBlocks + key / kBlockLanes];
-    return work.pool + block * s.block + work.item->kv_head * s.chunk;
-  };
-  float score[kSplit], lanes[kBlockLanes] = {}, max = kLowestScore;
+  float p[kSplit], lanes[kBlockLanes] = {}, max = kLowestScore;  // p: scores, then weights
   for (int j = 0; j < keys; j++) {
-    const std::byte* k = chunk(j);
-    float acc = 0;
-    for (int d = 0; d < s.dim; d++)
-      acc = std::fma(q[d], element(s.dtype, k, d * kBlockLanes + j % kBlockLanes), acc);
-    score[j] = scaled(s, k, j % kBlockLanes, acc);
-    max = larger(score[j], max);
+    p[j] = (s.bf16 ? bf16_score_of : score_of)(s, q, chunk_of(work, split, j), j % kBlockLanes);
+    max = larger(p[j], max);
   }
-  std::fill_n(out, s.dim, 0.0f);
   for (int j = 0; j < keys; j++) {
-    const std::byte* v = chunk(j) + s.plane;
-    float p = exp2_not_positive(score[j] - max);
-    lanes[j % kBlockLanes] += p;
-    p = scaled(s, chunk(j), kBlockLanes + j % kBlockLanes, p);
-    for (int d = 0; d < s.dim; d++)
-      out[d] = std::fma(p, element(s.dtype, v, j % kBlockLanes * s.dim + d), out[d]);
+    p[j] = exp2_not_positive(p[j] - max);
+    if (s.bf16) p[j] = rounded_to_bf16(p[j]);
+    lanes[j % kBlockLanes] += p[j];
   }
+  (s.bf16 ? bf16_add_values : add_values)(work, split, keys, p, out);
   for (int half = kBlockLanes / 2; half > 0; half /= 2)
     for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
   out[s.dim] = max;
@@ -116,6 +169,9 @@ void attend_portable(const AttentionWork& work) {
   for (int row = 0; row < item_rows(work); row++) {
     const float* q = work.queries->q + row_offset(work, row);
     for (int d = 0; d < s.dim; d++) work.scratch->query[d] = q[d] * s.query_scale;
+    if (s.bf16)
+      for (int d = 0; d < s.dim; d++)
+        work.scratch->query[d] = rounded_to_bf16(work.scratch->query[d]);
     Counter counter(work.scratch->levels, s.dim, s.stride);
     const int position = row_position(work, row);
     bool any = false;

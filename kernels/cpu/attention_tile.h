@@ -117,20 +117,25 @@ void scores(const Split& split, int rows, int blocks, bool prefetch, const float
 // ---- weights: scores of one row become 2^(score - maximum), in place ----------------------------
 // Lanes past the last visible key never reach the maximum and weigh exactly 0, even if their memory
 // holds NaN. Weights that meet integers take on the scales of the values, after they were added up.
-template <class V, class L>
-void weigh(const Split& split, float* s, int keys, float* max_out, float* weight_out) {
+template <class V>
+COHORT_INLINE float largest_score(const float* s, int keys) {
   constexpr int kParts = kBlockLanes / V::kLanes;
-  typename V::F max[kParts], sum[kParts];
-  for (int i = 0; i < kParts; i++) {
-    max[i] = V::set1(kLowestScore);
-    sum[i] = V::set1(0);
-  }
+  typename V::F max[kParts];
+  for (auto& m : max) m = V::set1(kLowestScore);
   for (int j = 0; j < keys; j += kBlockLanes)
     for (int i = 0; i < kParts; i++) {
       const auto x = V::load(s + j + i * V::kLanes);
       max[i] = V::max(V::first(x, keys - j - i * V::kLanes, V::set1(kLowestScore)), max[i]);
     }
-  const float m = V::reduce_max(max);
+  return V::reduce_max(max);
+}
+
+template <class V, class L>
+void weigh(const Split& split, float* s, int keys, float* max_out, float* weight_out) {
+  constexpr int kParts = kBlockLanes / V::kLanes;
+  typename V::F sum[kParts];
+  for (auto& x : sum) x = V::set1(0);
+  const float m = largest_score<V>(s, keys);
   for (int j = 0; j < keys; j += kBlockLanes)
     for (int i = 0; i < kParts; i++) {
       float* at = s + j + i * V::kLanes;

@@ -3,6 +3,7 @@
 // over splits. Included by one unit per instruction set, hence the unnamed namespace and no use of
 // the standard library.
 #pragma once
+#include "kernels/cpu/attention_bf16.h"
 #include "kernels/cpu/attention_tile.h"
 
 namespace cohort {
@@ -136,13 +137,24 @@ void pack_queries(const Rows& rows) {
       const float* from = rows.w.queries->q + row_offset(rows.w, row + r);
       float* to = rows.w.scratch->query + row * dim + r;
       for (int d = 0; d < dim; d++) to[d * n] = from[d] * rows.g.query_scale;
+      if (rows.g.bf16)
+        for (int d = 0; d < dim; d++) to[d * n] = rounded_to_bf16(to[d * n]);
     }
     row += n;
   }
 }
 
+// By one chain a sum, or by two.
+template <class V, class L, bool bf16, class... Arguments>
+COHORT_INLINE void tile_of(const Arguments&... arguments) {
+  if constexpr (bf16)
+    bf16_tile<V, L>(arguments...);
+  else
+    tile<V, L>(arguments...);
+}
+
 // All rows over one split.
-template <class V, class L>
+template <class V, class L, bool bf16>
 void attend_split(const Rows& rows, const Split& s, int split, bool many) {
   const AttentionShape& g = rows.g;
   const auto unit = unsigned(split - rows.w.item->split0);
@@ -154,15 +166,15 @@ void attend_split(const Rows& rows, const Split& s, int split, bool many) {
     const float* q = rows.w.scratch->query + row * g.dim;
     float* sums = rows.tree<V>(row).place(unit, rows.w.scratch->fresh);
     if (many)
-      tile<V, F32<V, L::kScaled>>(g, s, q, n, keys, false, rows.w.scratch->scores, sums);
+      tile_of<V, F32<V, L::kScaled>, bf16>(g, s, q, n, keys, false, rows.w.scratch->scores, sums);
     else
-      tile<V, L>(g, s, q, n, keys, row == 0, rows.w.scratch->scores, sums);
+      tile_of<V, L, bf16>(g, s, q, n, keys, row == 0, rows.w.scratch->scores, sums);
     for (int r = 0; r < n; r++)
       if (keys[r] > 0) rows.tree<V>(row + r).push(unit, sums + r * g.stride);
   }
 }
 
-template <class V, class L>
+template <class V, class L, bool bf16 = false>
 void attend(const AttentionWork& w) {
   const AttentionShape& g = *w.shape;
   const AttentionItem& item = *w.item;
@@ -173,7 +185,7 @@ void attend(const AttentionWork& w) {
     Split s;
     locate<L>(w, split, s);
     if (many) widen<V, L>(w, blocks_of(*w.queries, item, split), s);
-    attend_split<V, L>(rows, s, split, many);
+    attend_split<V, L, bf16>(rows, s, split, many);
   }
   for (int row = 0; row < rows.count; row++) {
     const int units = least(row_position(w, row) / kSplit + 1, item.split1) - item.split0;
@@ -189,6 +201,7 @@ void attend(const AttentionWork& w) {
 template <class V>
 void attend_any(const AttentionWork& w) {
   if (w.shape->dtype == DType::f32) return attend<V, F32<V>>(w);
+  if (w.shape->bf16) return attend<V, Bf16<V>, true>(w);
   if (w.shape->dtype == DType::bf16) return attend<V, Bf16<V>>(w);
   if (w.shape->dtype == DType::i8) return attend<V, I8<V>>(w);
   attend<V, F16<V>>(w);

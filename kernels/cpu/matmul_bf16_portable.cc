@@ -2,10 +2,10 @@
 // The definition of bf16 arithmetic (docs/arithmetic.md section 9): plain scalar code that every
 // other form must match bit for bit. It flushes by hand what the others leave to the processor.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "base/half.h"
+#include "kernels/cpu/flushed.h"
 #include "kernels/cpu/matmul_job.h"
 #include "kernels/cpu/round_bf16.h"
 #include "kernels/cpu/unit_sums.h"
@@ -17,23 +17,6 @@ namespace {
 using Lanes = float[kPanelRows];
 
 constexpr int kBlock = 32;  // columns of two chains
-constexpr float kLeastNormal = 0x1p-126f;
-
-// A denormal becomes a zero of its sign.
-float flushed(float x) { return std::fabs(x) < kLeastNormal ? std::copysign(0.0f, x) : x; }
-
-// fma of normal numbers and zeros. It is tiny where it would be below 2^-126 had it an exponent for
-// that: so 2^-126 - 2^-150 is, though its nearest float that may be denormal is 2^-126.
-float flushed_fma(float a, float b, float c) {
-  const float sum = std::fma(a, b, c);
-  if (std::fabs(sum) > kLeastNormal) return sum;
-  // Exact in double where it matters: the product has 16 bits, and c is near its negative or 0.
-  const double exact = double(a) * double(b) + double(c);
-  return std::fabs(exact) < 0x1p-126 - 0x1p-151 ? std::copysign(0.0f, sum) : sum;
-}
-
-// A denormal sum of two floats is exact, so that it does not matter when it is looked at.
-float flushed_sum(float a, float b) { return flushed(a + b); }
 
 // Columns [k0, k1), at most 32, of one row of x.
 void add_block(const uint16_t* panel, const float* x, int64_t k0, int64_t k1, Lanes& acc) {

@@ -62,6 +62,7 @@ ReplicaOptions replica_options(const ModelOptions& o, int32_t positions) {
   replica.isa = o.isa;
   replica.activations = o.activations;
   replica.kv_dtype = o.kv_dtype;
+  replica.choose_kv_dtype = o.choose_kv_dtype;
   replica.limits.max_slots = std::max(replica.limits.max_slots, most(o.decode));
   replica.limits.max_rows = o.chunk;
   replica.limits.max_context = positions;

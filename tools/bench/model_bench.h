@@ -25,6 +25,7 @@ struct ModelOptions {
   Isa isa = Isa::portable;
   ActivationMode activations = ActivationMode::int8;
   DType kv_dtype = DType::f16;
+  bool choose_kv_dtype = false;  // as ReplicaOptions has it
   // Tokens of a prompt, and sequences that decode. Empty: the default sizes, as far as the model's
   // context goes.
   std::vector<int32_t> prefill, decode;
