@@ -21,8 +21,6 @@ constexpr int64_t kLongPanel = 32 << 10;
 // Rows whose sums run side by side: one chain of eight products after another would fill the
 // scheduler.
 constexpr int kSide = 4;
-// Rows that unpacked weights serve. More of them would leave no registers for kSide sums.
-constexpr int64_t kMostRows = 8;
 
 // The multiplier of weights is unsigned: what is added to them to make them so, and taken off again
 // by sums that start at -bias * (sum of x).
@@ -176,7 +174,7 @@ COHORT_INLINE void one_block(const PanelShape& shape, const std::byte* panel, in
   Starts<F, M> starts;
   starts.compute(q, x.sum + slot);
   if constexpr (M >= kSide)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int m = 0; m + kSide <= M; m += kSide)
       block.template rows<kSide, M>(m, starts, q, x.d + slot, x.s + slot, acc);
   if constexpr (M % kSide != 0)
@@ -196,7 +194,7 @@ void rows(const MatmulJob& job, int64_t p, int64_t r, bool fetch) {
   for (int64_t b = job.begin / kQuantBlock, last = job.end / kQuantBlock; b < last;) {
 #pragma GCC unroll 2
     for (auto& a : acc)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (auto& v : a) v = _mm512_setzero_ps();
     for (const int64_t end = b + job.unit_columns / kQuantBlock; b < end; b++)
 #pragma GCC unroll 2
@@ -215,7 +213,7 @@ void rows(const MatmulJob& job, int64_t p, int64_t r, bool fetch) {
   for (int i = 0; i < P; i++) {
     sums[i].finish(acc[i]);
     float* y = job.y + r * job.stride + (p + i) * kPanelRows;
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int m = 0; m < M; m++)
       _mm512_mask_storeu_ps(y + m * job.stride, lanes_of(job, p + i), acc[i][m]);
   }
@@ -223,10 +221,11 @@ void rows(const MatmulJob& job, int64_t p, int64_t r, bool fetch) {
 
 template <QuantForm F>
 void panels(const MatmulJob& job, int64_t p0, int64_t p1) {
-  static constexpr decltype(&rows<F, 1, 1>) kRows[] = {rows<F, 1, 1>, rows<F, 2, 1>, rows<F, 3, 1>,
-                                                       rows<F, 4, 1>, rows<F, 5, 1>, rows<F, 6, 1>,
-                                                       rows<F, 7, 1>, rows<F, 8, 1>};
-  static_assert(sizeof(kRows) / sizeof(kRows[0]) == kMostRows && kRowTile == 2 * kMostRows);
+  static constexpr decltype(&rows<F, 1, 1>) kRows[kRowTile] = {
+      rows<F, 1, 1>,  rows<F, 2, 1>,  rows<F, 3, 1>,  rows<F, 4, 1>,
+      rows<F, 5, 1>,  rows<F, 6, 1>,  rows<F, 7, 1>,  rows<F, 8, 1>,
+      rows<F, 9, 1>,  rows<F, 10, 1>, rows<F, 11, 1>, rows<F, 12, 1>,
+      rows<F, 13, 1>, rows<F, 14, 1>, rows<F, 15, 1>, rows<F, 16, 1>};
   int64_t p = p0;
   if (job.rows == 1 && job.panel_bytes >= kLongPanel)
     for (; p + 2 <= p1; p += 2) rows<F, 1, 2>(job, p, 0, true);
@@ -234,7 +233,6 @@ void panels(const MatmulJob& job, int64_t p0, int64_t p1) {
     for (int64_t r = 0, n; r < job.rows; r += n) {
       const int64_t left = job.rows - r, in_tile = kRowTile - r % kRowTile;
       n = left < in_tile ? left : in_tile;
-      if (n > kMostRows) n = (n + 1) / 2;
       kRows[n - 1](job, p, r, r == 0);
     }
 }
