@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/matmul_avx2.h"
 #include "kernels/cpu/matmul_job.h"
+#include "kernels/cpu/panel_fetch.h"
 #include "kernels/cpu/unit_sums.h"
 #include "kernels/packed.h"
 
@@ -13,9 +14,6 @@ namespace {
 
 #define COHORT_INLINE __attribute__((always_inline)) inline
 
-// How far ahead of the block in use the packed stream is asked for. Panels are back to back, so it
-// runs into the next one.
-constexpr int64_t kFetchAhead = 4096;
 // Rows whose products are computed side by side: a broadcast of x serves both halves of the panel
 // and a vector of weights all of these rows. Their sums fill half of the registers.
 constexpr int kSide = 4;
@@ -23,13 +21,14 @@ constexpr int kSides = kRowTile / kSide;
 
 // What is added to weights to make them unsigned, and taken off again as kBias * (sum of x). 0:
 // they are unsigned, or |w| is the unsigned factor and x takes w's sign, which is exact even for
-// w = -128, because x never is.
-template <QuantForm F>
-constexpr int kBias = F.nibbles                            ? F.offset
-                      : F.small && !F.minimum && !F.halves ? 16
-                                                           : 0;
-template <QuantForm F>
-constexpr bool kSigned = !F.nibbles && !F.minimum && kBias<F> == 0;
+// w = -128, because x never is. That takes longer with each row, but a single row (N) reads memory
+// the faster for it: quants are not needed before they were asked for.
+template <QuantForm F, int N>
+constexpr int kBias = F.nibbles                                     ? F.offset
+                      : F.small && !F.minimum && !F.halves && N > 1 ? 16
+                                                                    : 0;
+template <QuantForm F, int N>
+constexpr bool kSigned = !F.nibbles && !F.minimum && kBias<F, N> == 0;
 
 COHORT_INLINE __m256i load(const std::byte* p) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
@@ -64,19 +63,19 @@ COHORT_INLINE void sixteen_bits(const std::byte* w, const int8_t* x, bool first,
 #pragma GCC unroll 4
   for (int g = G0; g < G0 + 4; g++) {
     __m256i low = load(w + 64 * g), high = load(w + 64 * g + 32);
-    if constexpr (kBias<F> == 16) {
+    if constexpr (kBias<F, N> == 16) {
       low = _mm256_add_epi8(low, _mm256_set1_epi8(16));
       high = _mm256_add_epi8(high, _mm256_set1_epi8(16));
     }
-    const __m256i u = kSigned<F> ? _mm256_abs_epi8(low) : low;
-    const __m256i v = kSigned<F> ? _mm256_abs_epi8(high) : high;
+    const __m256i u = kSigned<F, N> ? _mm256_abs_epi8(low) : low;
+    const __m256i v = kSigned<F, N> ? _mm256_abs_epi8(high) : high;
 #pragma GCC unroll 4
     for (int n = 0; n < N; n++) {
       const __m256i columns = four_columns(x + n * kQuantBlock + 4 * g);
       const __m256i a =
-          _mm256_maddubs_epi16(u, kSigned<F> ? _mm256_sign_epi8(columns, low) : columns);
+          _mm256_maddubs_epi16(u, kSigned<F, N> ? _mm256_sign_epi8(columns, low) : columns);
       const __m256i b =
-          _mm256_maddubs_epi16(v, kSigned<F> ? _mm256_sign_epi8(columns, high) : columns);
+          _mm256_maddubs_epi16(v, kSigned<F, N> ? _mm256_sign_epi8(columns, high) : columns);
       s[2 * n] = first && g == G0 ? a : _mm256_add_epi16(s[2 * n], a);
       s[2 * n + 1] = first && g == G0 ? b : _mm256_add_epi16(s[2 * n + 1], b);
       in_order(s[2 * n]);
@@ -148,7 +147,7 @@ template <QuantForm F, int N>
 COHORT_INLINE void take_bias_off(const int32_t* sum, __m256i (&dot)[2 * N]) {
 #pragma GCC unroll 4
   for (int n = 0; n < N; n++) {
-    const __m256i bias = _mm256_slli_epi32(_mm256_set1_epi32(sum[n]), kBias<F> == 8 ? 3 : 4);
+    const __m256i bias = _mm256_slli_epi32(_mm256_set1_epi32(sum[n]), kBias<F, N> == 8 ? 3 : 4);
     dot[2 * n] = _mm256_sub_epi32(dot[2 * n], bias);
     dot[2 * n + 1] = _mm256_sub_epi32(dot[2 * n + 1], bias);
   }
@@ -176,7 +175,7 @@ COHORT_INLINE void block(const std::byte* scales, const std::byte* minima, const
   } else {
     all_bits<N>(w, x.q, dot);
   }
-  if constexpr (kBias<F> != 0) take_bias_off<F, N>(x.sum, dot);
+  if constexpr (kBias<F, N> != 0) take_bias_off<F, N>(x.sum, dot);
   constexpr int kLast = F.halves ? kPanelRows : 0;
   accumulate<N>(eight<F>(scales, kLast), eight<F>(scales, kLast + 8), x.d, dot, acc);
   if constexpr (F.minimum) {
@@ -214,15 +213,15 @@ COHORT_INLINE void tile_block(const PanelShape& shape, const std::byte* panel, i
   if (rows == 1) block<F, 1>(scales, minima, w, at, acc[side]);
 }
 
-// Up to 16 rows, a tile's first, with one panel. fetch: whether the panel comes from memory.
+// Up to 16 rows, a tile's first, with one panel. from_memory: whether the panel
+// comes from there.
 // kOne: a single row, whose sums stay in registers.
 template <QuantForm F, bool kOne>
 void tile(const MatmulJob& job, const std::byte* panel, int lanes, const RowTile& x, int some,
-          bool fetch, float* y) {
+          bool from_memory, float* y) {
   const int rows = kOne ? 1 : some;
   const PanelShape shape = panel_shape(F, job.columns);
-  constexpr int64_t kStep = panel_shape(F, 2048).bytes / (2048 / kQuantBlock);
-  const char* ahead = reinterpret_cast<const char*>(panel) + kFetchAhead;
+  const PanelFetch<F> fetch(shape);
   const int sides = (rows + kSide - 1) / kSide;
   UnitSums<__m256, 2 * kSide> sums[kSides];
   __m256 acc[kSides][2 * kSide];
@@ -231,8 +230,7 @@ void tile(const MatmulJob& job, const std::byte* panel, int lanes, const RowTile
 #pragma GCC unroll 8
       for (auto& a : acc[i]) a = _mm256_setzero_ps();
     for (const int64_t end = b + job.unit_columns / kQuantBlock; b < end; b++) {
-      if (fetch)
-        for (int64_t i = 0; i < kStep; i += 64) _mm_prefetch(ahead + b * kStep + i, _MM_HINT_T0);
+      if (from_memory) fetch(panel, b);
       tile_block<F>(shape, panel, b, x, rows, acc);
     }
     for (int i = 0; i < sides; i++) sums[i].push(acc[i]);

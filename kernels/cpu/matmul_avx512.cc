@@ -4,6 +4,7 @@
 // Plain weights, and everything in ActivationMode::f32, are in matmul_plain_avx512.cc.
 #include "kernels/cpu/matmul_avx512.h"
 
+#include "kernels/cpu/panel_fetch.h"
 #include "kernels/cpu/unit_sums.h"
 #include "kernels/packed.h"
 
@@ -12,17 +13,9 @@ namespace {
 
 #define COHORT_INLINE __attribute__((always_inline)) inline
 
-// How far ahead of the block in use the packed stream is asked for. Panels are back to back, so it
-// runs into the next one.
-constexpr int64_t kFetchAhead = 4096;
-// For one row, panels of this size are read two at a time: memory gives more to two streams than
-// to one. Short panels are one stream anyway.
-constexpr int64_t kLongPanel = 32 << 10;
 // Rows whose sums run side by side: one chain of eight products after another would fill the
 // scheduler.
 constexpr int kSide = 4;
-// Rows that unpacked weights serve. More of them would leave no registers for kSide sums.
-constexpr int64_t kMostRows = 8;
 
 // The multiplier of weights is unsigned: what is added to them to make them so, and taken off again
 // by sums that start at -bias * (sum of x).
@@ -176,37 +169,34 @@ COHORT_INLINE void one_block(const PanelShape& shape, const std::byte* panel, in
   Starts<F, M> starts;
   starts.compute(q, x.sum + slot);
   if constexpr (M >= kSide)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int m = 0; m + kSide <= M; m += kSide)
       block.template rows<kSide, M>(m, starts, q, x.d + slot, x.s + slot, acc);
   if constexpr (M % kSide != 0)
     block.template rows<M % kSide, M>(M / kSide * kSide, starts, q, x.d + slot, x.s + slot, acc);
 }
 
-// Rows [r, r + M) of x, of one tile, by P panels side by side from p on. fetch: whether the panels
-// come from memory.
+// Rows [r, r + M) of x, of one tile, by P panels side by side from p on.
+// from_memory: whether the panels come from there.
 template <QuantForm F, int M, int P>
-void rows(const MatmulJob& job, int64_t p, int64_t r, bool fetch) {
+void rows(const MatmulJob& job, int64_t p, int64_t r, bool from_memory) {
   const RowTile x = row_tile(job.q, r / kRowTile);
   const PanelShape shape = panel_shape(F, job.columns);
-  constexpr int64_t kStep = panel_shape(F, 2048).bytes / (2048 / kQuantBlock);
+  const PanelFetch<F> fetch(shape);
   const std::byte* panel = job.packed + p * job.panel_bytes;
   UnitSums<__m512, M> sums[P];
   __m512 acc[P][M];
   for (int64_t b = job.begin / kQuantBlock, last = job.end / kQuantBlock; b < last;) {
 #pragma GCC unroll 2
     for (auto& a : acc)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (auto& v : a) v = _mm512_setzero_ps();
     for (const int64_t end = b + job.unit_columns / kQuantBlock; b < end; b++)
 #pragma GCC unroll 2
       for (int i = 0; i < P; i++) {
         const std::byte* at = panel + i * job.panel_bytes;
-        if (fetch)
-          for (int64_t k = 0; k < kStep; k += 64)
-            _mm_prefetch(reinterpret_cast<const char*>(at) + kFetchAhead + b * kStep + k,
-                         _MM_HINT_T0);
         one_block<F, M>(shape, at, b, x, r % kRowTile, acc[i]);
+        if (from_memory) fetch(at, b);  // not ahead of what the block itself needs
       }
 #pragma GCC unroll 2
     for (int i = 0; i < P; i++) sums[i].push(acc[i]);
@@ -215,7 +205,7 @@ void rows(const MatmulJob& job, int64_t p, int64_t r, bool fetch) {
   for (int i = 0; i < P; i++) {
     sums[i].finish(acc[i]);
     float* y = job.y + r * job.stride + (p + i) * kPanelRows;
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int m = 0; m < M; m++)
       _mm512_mask_storeu_ps(y + m * job.stride, lanes_of(job, p + i), acc[i][m]);
   }
@@ -223,18 +213,19 @@ void rows(const MatmulJob& job, int64_t p, int64_t r, bool fetch) {
 
 template <QuantForm F>
 void panels(const MatmulJob& job, int64_t p0, int64_t p1) {
-  static constexpr decltype(&rows<F, 1, 1>) kRows[] = {rows<F, 1, 1>, rows<F, 2, 1>, rows<F, 3, 1>,
-                                                       rows<F, 4, 1>, rows<F, 5, 1>, rows<F, 6, 1>,
-                                                       rows<F, 7, 1>, rows<F, 8, 1>};
-  static_assert(sizeof(kRows) / sizeof(kRows[0]) == kMostRows && kRowTile == 2 * kMostRows);
+  static constexpr decltype(&rows<F, 1, 1>) kRows[kRowTile] = {
+      rows<F, 1, 1>,  rows<F, 2, 1>,  rows<F, 3, 1>,  rows<F, 4, 1>,
+      rows<F, 5, 1>,  rows<F, 6, 1>,  rows<F, 7, 1>,  rows<F, 8, 1>,
+      rows<F, 9, 1>,  rows<F, 10, 1>, rows<F, 11, 1>, rows<F, 12, 1>,
+      rows<F, 13, 1>, rows<F, 14, 1>, rows<F, 15, 1>, rows<F, 16, 1>};
   int64_t p = p0;
+  // For one row, long panels are read two at a time: memory gives more to more streams.
   if (job.rows == 1 && job.panel_bytes >= kLongPanel)
     for (; p + 2 <= p1; p += 2) rows<F, 1, 2>(job, p, 0, true);
   for (; p < p1; p++)
     for (int64_t r = 0, n; r < job.rows; r += n) {
       const int64_t left = job.rows - r, in_tile = kRowTile - r % kRowTile;
       n = left < in_tile ? left : in_tile;
-      if (n > kMostRows) n = (n + 1) / 2;
       kRows[n - 1](job, p, r, r == 0);
     }
 }

@@ -16,6 +16,7 @@ class UnitSums {
   // unrolled.
   __attribute__((always_inline)) inline void push(V (&sum)[M]) {
     int level = 0;
+#pragma GCC unroll 1  // else these additions, for each level, are most of a kernel's code
     for (unsigned u = units_++; u & 1; u >>= 1) add(level++, sum);
 #pragma GCC unroll 32
     for (int m = 0; m < M; m++) level_[level][m] = sum[m];
@@ -25,8 +26,9 @@ class UnitSums {
     int level = __builtin_ctz(units_ | 1u << (kLevels - 1));  // the or bounds it for the compiler
 #pragma GCC unroll 32
     for (int m = 0; m < M; m++) sum[m] = level_[level][m];
-    for (level++; level < kLevels && units_ >> level; level++)
-      if (units_ >> level & 1) add(level, sum);
+    // Without a bound, so that it stays a loop.
+    for (unsigned u = units_ >> ++level; u; u >>= 1, level++)
+      if (u & 1) add(level, sum);
   }
 
  private:
