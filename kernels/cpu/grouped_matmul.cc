@@ -23,10 +23,21 @@ struct Item {
   UnitRange panels;
 };
 
+// Panels by rows of all groups.
+int64_t all_work(const MatrixGroup& w, const int32_t* offsets) {
+  int64_t sum = 0;
+  for (int g = 0; g < w.size(); g++)
+    for (const MatrixPart& part : w.matrices[size_t(g)].parts())
+      sum += panels(part) * (offsets[g + 1] - offsets[g]);
+  return sum;
+}
+
 // The items by number, found anew by every thread, which spares a list of them.
 class Items {
  public:
-  Items(const MatrixGroup& w, const int32_t* offsets) : w_(w), offsets_(offsets) {}
+  // share: of all work, what an item should not exceed.
+  Items(const MatrixGroup& w, const int32_t* offsets, int64_t share)
+      : w_(w), offsets_(offsets), share_(share) {}
 
   // Numbers must ascend from call to call. False: there are fewer.
   bool find(int64_t number, Item& item) {
@@ -48,16 +59,18 @@ class Items {
   }
 
  private:
-  // With many rows a panel is much work. With few it is read once: in pieces long enough to be a
-  // stream, and of the four panels that the kernel of plain weights goes through side by side.
+  // Four panels are what the kernels of plain weights go through side by side, and on AMX rows are
+  // made ready for tiles once for all panels of an item. With few rows a panel is read once: in
+  // pieces long enough to be a stream.
   int64_t panels_at_once(const MatrixPart& part, int64_t rows) const {
-    constexpr int64_t kManyRows = 16, kItemBytes = 64 << 10;
-    if (rows >= kManyRows) return 1;
-    return std::max<int64_t>(kItemBytes / panel_bytes(part.dtype, w_.columns()) / 4 * 4, 4);
+    constexpr int64_t kManyRows = 16, kItemBytes = 64 << 10, kSide = 4;
+    if (rows >= kManyRows) return rows * kSide <= share_ ? kSide : 1;
+    return std::max(kItemBytes / panel_bytes(part.dtype, w_.columns()) / kSide * kSide, kSide);
   }
 
   const MatrixGroup& w_;
   const int32_t* offsets_;
+  const int64_t share_;
   int group_ = 0;
   size_t part_ = 0;
   int64_t column_ = 0;
@@ -141,11 +154,13 @@ void grouped_matmul(Stream& stream, Tensor y, Tensor x, const MatrixGroup& w, Te
   state.reserve(cohort::cpu::scratch_bytes(job, stream.isa()));
   job.bf16_tiles = job.bf16.wide && state.bf16_tiles(stream.isa());
   const CpuKernels& kernels = cpu_kernels(stream.isa());
+  constexpr int64_t kItemsPerThread = 8;
+  const int64_t share = all_work(w, at) / (kItemsPerThread * stream.threads().size());
   std::atomic<int64_t> next{0};
   stream.threads().run([&](int thread) {
     MatmulJob mine = job;
     mine.scratch = reinterpret_cast<float*>(state.scratch(thread));
-    Items items(w, at);
+    Items items(w, at, share);
     for (Item item; items.find(next.fetch_add(1, std::memory_order_relaxed), item);)
       multiply(kernels, mine, item, at[item.group], at[item.group + 1]);
   });

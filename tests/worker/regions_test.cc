@@ -13,11 +13,15 @@ namespace cohort::testing {
 namespace {
 
 // Of one step of `rows` rows: new prompts of that many tokens together, or one token of each.
-int64_t regions_per_step(int64_t layers, int rows, bool decode) {
+int64_t regions_per_step(int64_t layers, int rows, bool decode, bool wide = false) {
   int64_t counted = 0;
   spawn_ranks(1, [&](World& world) {
     TinyModel model = tiny_model(DType::q4_1);
     model.config.layers = layers;
+    if (wide) {
+      model.config.hidden = 576;
+      model.config.ffn = 1536;
+    }
     TinyCheckpoint checkpoint(model);
     ReplicaOptions options = tiny_options();
     options.threads = 2;
@@ -52,6 +56,17 @@ TEST(RegionsTest, ALayerOfFewRowsTakesFiveRegions) {
       EXPECT_GT(many - few, 0);
       EXPECT_LE(few, 2 * 5 + 3) << rows << " rows";  // the head and what samples
     }
+}
+
+// Of a small real model's widths. From 8 rows on silu_mul is shared, too: it takes longer than
+// that.
+TEST(RegionsTest, WidthsOfASmallModelAddOneRegionFromEightRowsOn) {
+  for (const int rows : {1, 4, 8, 16}) {
+    const int64_t more =
+        regions_per_step(2, rows, true, true) - regions_per_step(1, rows, true, true);
+    EXPECT_LE(more, rows < 8 ? 5 : 6) << rows << " rows";
+    EXPECT_GT(more, 0);
+  }
 }
 
 }  // namespace
