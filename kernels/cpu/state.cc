@@ -34,9 +34,9 @@ bool State::bf16_tiles(Isa isa) {
 void for_rows(Stream& stream, int64_t rows, int64_t elements,
               FunctionRef<void(int64_t, int64_t)> work) {
   // A region costs somewhat less than a microsecond, and milliseconds where another process has the
-  // core that one of its threads waits for: what one thread does in six microseconds is not worth
-  // it.
-  constexpr int64_t kWorthSharing = 24 << 10;
+  // core that one of its threads waits for: what one thread does in twelve microseconds is not
+  // worth it. So a layer of a small model takes five regions for up to 16 rows.
+  constexpr int64_t kWorthSharing = 50 << 10;
   if (elements < kWorthSharing) {
     if (rows > 0) work(0, rows);
     return;
