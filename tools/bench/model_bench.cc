@@ -109,13 +109,13 @@ class RankBench {
   Status run(const std::function<void(Measurement)>& told) {
     for (const int32_t size : options_.prefill) {
       COHORT_ASSIGN_OR_RETURN(Measurement prefill, measure_prefill(size));
-      told(std::move(prefill));
+      told(prefill);
     }
     if (options_.decode.empty()) return {};
     COHORT_RETURN_IF_ERROR(execute(plans_.fill(most(options_.decode))).status());
     for (const int32_t size : options_.decode) {
       COHORT_ASSIGN_OR_RETURN(Measurement decode, measure_decode(size));
-      told(std::move(decode));
+      told(decode);
     }
     return {};
   }
@@ -244,7 +244,7 @@ class ModelBench {
     return RankBench(rank, options_, work, report_.machine).run([&](Measurement measurement) {
       if (!first) return;
       const std::lock_guard lock(mutex_);
-      report_.measurements.push_back(std::move(measurement));
+      report_.measurements.push_back(measurement);
       progress_(report_);
     });
   }
