@@ -9,7 +9,7 @@ namespace {
 constexpr int kChains = 10;
 
 using Floats = float __attribute__((vector_size(16)));
-using Shorts = int16_t __attribute__((vector_size(16)));
+using Shorts = uint16_t __attribute__((vector_size(16)));  // which may wrap
 using Words = uint64_t __attribute__((vector_size(16)));
 
 }  // namespace
