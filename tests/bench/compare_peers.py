@@ -41,8 +41,9 @@ def output(*command):
 
 
 def ours(options, model, kind, size, context):
+    other = "prefill" if kind == "decode" else "decode"
     command = [os.path.join(BIN, "cohort"), "bench", "model", "--model", peer_builds.model(model), "--threads",
-               options.threads, f"--{kind}", size, "--repetitions", 1, "--json"]
+               options.threads, f"--{kind}", size, f"--{other}", 0, "--repetitions", 1, "--json"]
     if kind == "decode":
         command += ["--context", context, "--tokens", GENERATED]
     if options.isa:

@@ -197,6 +197,7 @@ TEST_F(GpuWorkerTest, MissingKernelsAreFound) {
     EXPECT_GT(launches, 30);
     int spare = 0;
     for (int nth = 0; nth < launches; nth++) {
+      EXPECT_EQ(prompts.run(uint32_t(nth) % 2), expected[nth % 2]);
       emu::drop_next("kernel launch", nth, 0);
       spare += prompts.run(uint32_t(nth + 1) % 2) == expected[(nth + 1) % 2];
       EXPECT_EQ(emu::planted(), 0u);
