@@ -12,7 +12,7 @@ SAMPLING = {"temperature": 0.8, "top_k": 40, "top_p": 0.95}
 
 
 def cohort_request(ids):
-    return "/v1/completions", dict(prompt=ids, max_tokens=GENERATED, ignore_eos=True, stream=True, model="m", **SAMPLING)
+    return "/v1/completions", dict(prompt=ids, max_tokens=GENERATED, ignore_eos=True, stream=True, **SAMPLING)
 
 
 def llama_request(ids):
