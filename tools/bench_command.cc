@@ -8,11 +8,11 @@
 #include <memory>
 #include <thread>
 
+#include "base/isa_option.h"
 #include "base/log.h"
 #include "tools/bench/kernel_bench.h"
 #include "tools/bench/model_bench.h"
 #include "tools/bench_report.h"
-#include "tools/isa_option.h"
 #include "tools/model_store.h"
 
 namespace cohort {

@@ -11,8 +11,8 @@
 #include <filesystem>
 #include <sstream>
 
+#include "base/isa_option.h"
 #include "base/open_device.h"
-#include "tools/isa_option.h"
 #include "tools/process.h"
 
 namespace cohort {

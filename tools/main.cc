@@ -2,11 +2,11 @@
 // The `cohort` command: what a person types.
 #include <CLI/CLI.hpp>
 
+#include "base/isa_option.h"
 #include "tools/bench_command.h"
 #include "tools/chat_command.h"
 #include "tools/doctor_command.h"
 #include "tools/host_daemon.h"
-#include "tools/isa_option.h"
 #include "tools/model_command.h"
 #include "tools/template_command.h"
 #include "tools/tokenize_command.h"

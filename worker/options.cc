@@ -4,9 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <map>
 
+#include "base/isa_option.h"
 #include "parallel/shard.h"
 
 namespace cohort {
@@ -208,24 +208,9 @@ Status interpret_experts(const Texts& texts, Layout& layout) {
   return read_shares("--expert-shares", texts.expert_shares, 0, layout.expert_shares);
 }
 
-// What was asked for by option or environment and cannot be is an error, never another choice.
-Status interpret_isa(const std::string& option, Isa& isa) {
-  const char* variable = std::getenv("COHORT_ISA");
-  const std::string text = !option.empty() ? option : variable ? variable : "";
-  if (text.empty()) return {};
-  const std::string from = concat(option.empty() ? "COHORT_ISA" : "--isa", " ", text);
-  const auto wanted = parse_isa(text);
-  if (!wanted) return invalid_argument(from + ": known are portable, avx2, avx512 and amx");
-  if (!supported(*wanted))
-    return invalid_argument(
-        concat(from, ": this processor does not have it; its best is ", name(detect_isa())));
-  isa = *wanted;
-  return {};
-}
-
 Status interpret(const Texts& texts, WorkerOptions& o) {
   ReplicaOptions& replica = o.replica;
-  COHORT_RETURN_IF_ERROR(interpret_isa(texts.isa, replica.isa));
+  COHORT_ASSIGN_OR_RETURN(replica.isa, choose_isa(texts.isa));
   COHORT_RETURN_IF_ERROR(interpret_device(texts, replica));
   if (texts.kv_memory > uint64_t{1} << 50)
     return invalid_argument("--kv-memory is more than any host has");

@@ -8,7 +8,7 @@
 namespace cohort {
 
 // The instruction set that --isa names, else COHORT_ISA, else the processor's best. What was asked
-// for and cannot be is an error, as it is to a worker.
+// for and cannot be is an error, never another choice.
 Result<Isa> choose_isa(const std::string& option);
 
 }  // namespace cohort

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/isa_option.h"
+#include "base/isa_option.h"
 
 #include <algorithm>
 #include <cstdlib>
