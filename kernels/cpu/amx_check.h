@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether tiles add as docs/arithmetic.md section 9 says. Intel's manual does, and processors are
-// what they are: products of bf16 weights use tiles only where a trial agrees.
+// what they are: bf16 weights, and attention in bf16 arithmetic, use tiles only where a trial
+// agrees.
 #pragma once
 #include "kernels/cpu/matmul_job.h"
 

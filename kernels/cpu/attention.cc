@@ -14,16 +14,19 @@ namespace {
 
 // Floats of each member of AttentionScratch.
 struct ScratchSizes {
-  size_t query, scores, fresh, levels, widened;
+  size_t query, scores, fresh, levels, widened, weights;
   explicit ScratchSizes(const AttentionShape& s, int deepest) {
     const size_t rows = size_t(std::max(kItemRows, s.group)), stride = size_t(s.stride);
     query = rows * size_t(s.dim);
-    scores = kTileRows * (kSplit + 16);
-    fresh = 2 * kTileRows * stride;
+    scores = std::max(kPassRows, kTilePassRows) * (kSplit + 16);
+    fresh = 2 * kPassRows * stride;
     levels = size_t(deepest) * rows * stride;
     widened = size_t(kSplit) * size_t(s.dim);
+    weights = kTilePassRows * kWeightStride / 2;
   }
-  size_t bytes() const { return (query + scores + fresh + levels + 2 * widened) * sizeof(float); }
+  size_t bytes() const {
+    return (query + scores + fresh + levels + 2 * widened + weights) * sizeof(float);
+  }
   AttentionScratch lay_out(std::byte* memory) const {
     float* at = reinterpret_cast<float*>(memory);
     const auto take = [&](size_t n) { return std::exchange(at, at + n); };
@@ -34,6 +37,7 @@ struct ScratchSizes {
     s.levels = take(levels);
     s.keys = take(widened);
     s.values = take(widened);
+    s.weights = reinterpret_cast<uint16_t*>(take(weights));
     return s;
   }
 };
@@ -42,14 +46,15 @@ struct ScratchSizes {
 class Taker {
  public:
   Taker(const AttentionBatch& batch, const Tensor& out, const Tensor& q, const KvLayer& kv,
-        const CpuKernels& kernels, size_t threads, AttentionScratch scratch)
+        const CpuKernels& kernels, size_t threads, AttentionScratch scratch, bool bf16_tiles)
       : batch_(batch),
         out_(out),
         q_(q),
         kv_(kv),
         kernels_(kernels),
         threads_(threads),
-        scratch_(scratch) {}
+        scratch_(scratch),
+        bf16_tiles_(bf16_tiles) {}
 
   void run() {
     AttentionBatch::Plan& plan = batch_.plan();
@@ -71,8 +76,9 @@ class Taker {
     const auto partials = [&](int64_t row) {
       return plan.partials.get() + row * plan.shape.stride;
     };
-    AttentionWork work{&plan.shape, kv_.data, &now, &item, &later, next, partials(item.partial_row),
-                       &scratch_,   nullptr};
+    AttentionWork work{
+        &plan.shape, kv_.data, &now,       &item, &later, next, partials(item.partial_row),
+        &scratch_,   nullptr,  bf16_tiles_};
     if (item.sharers > 0) work.sharers = &plan.sharers[size_t(item.first_sharer)];
     kernels_.attend(work);
     if (item.sharers == 0 && item.merge >= 0) finish(plan, work, now, item.merge);
@@ -103,6 +109,7 @@ class Taker {
   const CpuKernels& kernels_;
   const size_t threads_;
   AttentionScratch scratch_;
+  const bool bf16_tiles_;
 };
 
 }  // namespace
@@ -117,9 +124,10 @@ void attention(Stream& stream, Tensor out, Tensor q, const KvLayer& kv,
   const ScratchSizes sizes(plan.shape, std::bit_width(unsigned(splits)) + 1);
   auto& state = cohort::cpu::State::of(stream);
   state.reserve(sizes.bytes());
+  const bool bf16_tiles = plan.shape.bf16 && state.bf16_tiles(stream.isa());
   stream.threads().run([&](int thread) {
     Taker(batch, out, q, kv, cpu_kernels(stream.isa()), size_t(stream.threads().size()),
-          sizes.lay_out(state.scratch(thread)))
+          sizes.lay_out(state.scratch(thread)), bf16_tiles)
         .run();
   });
 }

@@ -205,17 +205,35 @@ __attribute__((noinline)) void bf16_tile_sums(const AttentionShape& g, const Spl
   }
 }
 
+// Denormals are flushed while it lives: FTZ and DAZ, Intel SDM volume 1, 10.2.3. The compiler does
+// not know what floating point depends on, so that it must be in functions that are called.
+class Flushing {
+ public:
+  COHORT_INLINE Flushing() : mode_(_mm_getcsr()) { _mm_setcsr(mode_ | 1u << 15 | 1u << 6); }
+  COHORT_INLINE ~Flushing() { _mm_setcsr(mode_); }
+  Flushing(const Flushing&) = delete;
+  Flushing& operator=(const Flushing&) = delete;
+
+ private:
+  unsigned mode_;
+};
+
 // tile() with denormals flushed. Weights lie between 2^-64 and 1 or are 0, and what a denormal
 // difference of scores is, their exponential is 1: so it does not matter that the mode is set there
-// too. The compiler does not know what floating point depends on, hence the call.
+// too.
 template <class V, class L>
 void bf16_tile(const AttentionShape& g, const Split& s, const float* q, int rows, const int* keys,
                bool prefetch, float* score, float* to) {
-  constexpr unsigned kFlush = 1u << 15 | 1u << 6;  // FTZ and DAZ: Intel SDM volume 1, 10.2.3
-  const unsigned mode = _mm_getcsr();
-  _mm_setcsr(mode | kFlush);
+  const Flushing flushing;
   bf16_tile_sums<V, L>(g, s, q, rows, keys, prefetch, score, to);
-  _mm_setcsr(mode);
+}
+
+// The values of one row, flushed, from zero.
+template <class V, class L>
+__attribute__((noinline)) void bf16_row_values(const Split& s, int keys, const float* p, int dim,
+                                               float* sums) {
+  for (int d = 0; d < dim; d++) sums[d] = 0;
+  bf16_values<V, L, 1>(s, 1, &keys, p, dim, false, sums, 0);
 }
 
 }  // namespace

@@ -12,7 +12,9 @@ namespace cohort {
 constexpr int kBlockLanes = 16;  // tokens of a KV block
 constexpr int kSplit = 256;      // keys that share one maximum; splits start at position 0
 constexpr int kSplitBlocks = kSplit / kBlockLanes;
-constexpr int kTileRows = 12;   // rows = (position, head of the group) of one pass, at most
+constexpr int kPassRows = 12;      // rows = (position, head of the group) of one pass, at most
+constexpr int kTilePassRows = 16;  // the same on AMX tiles
+constexpr int kWeightStride = kSplit + 32;  // of their weights: an odd number of cache lines
 constexpr int kItemRows = 192;  // rows of one item: their partial results must stay in L2
 constexpr float kLowestScore = -0x1.fffffep127f;  // maximum of no keys: finite, so that
                                                   // -inf scores weigh 0 and not NaN
@@ -74,6 +76,7 @@ struct AttentionMerge {
 // One thread's memory. levels: partial results of complete subtrees, [level][row][stride].
 struct AttentionScratch {
   float *query, *scores, *fresh, *levels, *keys, *values;
+  uint16_t* weights;  // [kTilePassRows][kWeightStride] in bf16
 };
 
 // next: what this thread does after item, so that its keys can be on their way, or null.
@@ -87,10 +90,11 @@ struct AttentionWork {
   float* partials;  // of the item, or of its merge [piece][row]; of the plan if it is shared
   AttentionScratch* scratch;
   const AttentionSharer* sharers;  // of the item, or null
+  bool bf16_tiles;                 // whether AMX tiles may do it (kernels/cpu/amx_check.h)
 };
 using AttendItem = void(const AttentionWork&);
 using MergePieces = void(const AttentionWork&, const AttentionMerge&);
-AttendItem attend_portable, attend_avx2, attend_avx512;
+AttendItem attend_portable, attend_avx2, attend_avx512, attend_amx;
 MergePieces merge_portable, merge_avx2, merge_avx512;
 
 // A row is a (position, head of the group), or for a shared item a (sharer, head of the group).

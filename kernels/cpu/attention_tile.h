@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One tile of attention: up to kTileRows rows over one split, written once over a vector type V.
+// One tile of attention: up to kPassRows rows over one split, written once over a vector type V.
 // Lanes are tokens for scores and dimensions for values, so the vector width cannot change a bit.
 // Included by one unit per instruction set, hence the unnamed namespace and no use of the standard
 // library.

@@ -153,6 +153,14 @@ COHORT_INLINE void tile_of(const Arguments&... arguments) {
     tile<V, L>(arguments...);
 }
 
+// The partial results of rows [row, row + n), those that see any of the split's keys.
+template <class V>
+COHORT_INLINE void push_rows(const Rows& rows, int row, int n, const int* keys, unsigned unit,
+                             float* sums) {
+  for (int r = 0; r < n; r++)
+    if (keys[r] > 0) rows.tree<V>(row + r).push(unit, sums + r * rows.g.stride);
+}
+
 // All rows over one split.
 template <class V, class L, bool bf16>
 void attend_split(const Rows& rows, const Split& s, int split, bool many) {
@@ -160,7 +168,7 @@ void attend_split(const Rows& rows, const Split& s, int split, bool many) {
   const auto unit = unsigned(split - rows.w.item->split0);
   for (int row = 0, n; row < rows.count; row += n) {
     n = tile_rows<V>(rows.count - row);
-    int keys[kTileRows];
+    int keys[kPassRows];
     for (int r = 0; r < n; r++) keys[r] = visible_keys(row_position(rows.w, row + r), split);
     if (keys[n - 1] == 0) continue;
     const float* q = rows.w.scratch->query + row * g.dim;
@@ -169,8 +177,22 @@ void attend_split(const Rows& rows, const Split& s, int split, bool many) {
       tile_of<V, F32<V, L::kScaled>, bf16>(g, s, q, n, keys, false, rows.w.scratch->scores, sums);
     else
       tile_of<V, L, bf16>(g, s, q, n, keys, row == 0, rows.w.scratch->scores, sums);
-    for (int r = 0; r < n; r++)
-      if (keys[r] > 0) rows.tree<V>(row + r).push(unit, sums + r * g.stride);
+    push_rows<V>(rows, row, n, keys, unit, sums);
+  }
+}
+
+// The results of all rows, or their partial results.
+template <class V>
+void finish_all(const Rows& rows) {
+  const AttentionWork& w = rows.w;
+  for (int row = 0; row < rows.count; row++) {
+    const int units = least(row_position(w, row) / kSplit + 1, w.item->split1) - w.item->split0;
+    if (units <= 0) continue;
+    const float* sum = rows.tree<V>(row).finish(unsigned(units));
+    if (w.item->merge < 0)
+      finish_row<V>(sum, w.queries->out + row_offset(w, row), rows.g.dim);
+    else
+      copy(sum, rows.g.dim + 2, row_partial(w, row));
   }
 }
 
@@ -180,22 +202,14 @@ void attend(const AttentionWork& w) {
   const AttentionItem& item = *w.item;
   const Rows rows{g, w, item_rows(w)};
   pack_queries<V>(rows);
-  const bool many = rows.count > 2 * kTileRows && L::kBytes != 4;
+  const bool many = rows.count > 2 * kPassRows && L::kBytes != 4;
   for (int split = item.split0; split < item.split1; split++) {
     Split s;
     locate<L>(w, split, s);
     if (many) widen<V, L>(w, blocks_of(*w.queries, item, split), s);
     attend_split<V, L, bf16>(rows, s, split, many);
   }
-  for (int row = 0; row < rows.count; row++) {
-    const int units = least(row_position(w, row) / kSplit + 1, item.split1) - item.split0;
-    if (units <= 0) continue;
-    const float* sum = rows.tree<V>(row).finish(unsigned(units));
-    if (item.merge < 0)
-      finish_row<V>(sum, w.queries->out + row_offset(w, row), g.dim);
-    else
-      copy(sum, g.dim + 2, row_partial(w, row));
-  }
+  finish_all<V>(rows);
 }
 
 template <class V>

@@ -12,7 +12,7 @@ const CpuKernels& cpu_kernels(Isa isa) {
        matmul_bf16_avx2, round_bf16_avx2, kRowsAvx2},
       {matmul_avx512, quantize_avx512, nullptr, silu_mul_avx512, weigh_avx512, attend_avx512,
        merge_avx512, matmul_bf16_avx512, round_bf16_avx512, kRowsAvx512},
-      {matmul_amx, quantize_avx512, tile_row_amx, silu_mul_avx512, weigh_avx512, attend_avx512,
+      {matmul_amx, quantize_avx512, tile_row_amx, silu_mul_avx512, weigh_avx512, attend_amx,
        merge_avx512, matmul_bf16_amx, round_bf16_avx512, kRowsAvx512},
   };
   return kTable[size_t(isa)];

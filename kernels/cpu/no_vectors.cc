@@ -66,6 +66,7 @@ void weigh_avx512(float* out, const float* x, float top, float scale, int64_t n)
 }
 void attend_avx2(const AttentionWork& work) { attend_portable(work); }
 void attend_avx512(const AttentionWork& work) { attend_portable(work); }
+void attend_amx(const AttentionWork& work) { attend_portable(work); }
 void merge_avx2(const AttentionWork& work, const AttentionMerge& merge) {
   merge_portable(work, merge);
 }

@@ -26,7 +26,7 @@ bool State::bf16_tiles(Isa isa) {
     if (!*bf16_tiles_)
       log_warning(
           "the tiles of this processor add bf16 products in an order of their own: AVX-512 "
-          "is used for bf16 weights, which gives the specified results more slowly");
+          "is used for bf16 weights and caches, which gives the specified results more slowly");
   }
   return *bf16_tiles_;
 }

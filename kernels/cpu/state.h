@@ -23,7 +23,7 @@ class State {
   void reserve(size_t bytes);
   std::byte* scratch(int thread) const { return scratch_[size_t(thread)].data(); }
 
-  // Whether products of bf16 weights may use tiles: found out by the first that ask.
+  // Whether products of bf16 may use tiles: found out by the first that ask.
   bool bf16_tiles(Isa isa);
 
  private:

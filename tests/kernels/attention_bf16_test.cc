@@ -9,6 +9,7 @@
 
 #include "base/half.h"
 #include "kernels/cpu/exp2.h"
+#include "tests/kernels/attention_kinds.h"
 #include "tests/kernels/attention_world.h"
 #include "tests/kernels/streams.h"
 #include "tests/kernels/tile_unit.h"
@@ -16,8 +17,6 @@
 namespace cohort {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr size_t kSplitKeys = 256;
 
 using Rows = std::vector<std::vector<float>>;
@@ -76,29 +75,6 @@ std::vector<float> attend(std::vector<float> q, const Rows& keys, const Rows& va
   std::vector<float> out = splits[0].sums;
   for (float& x : out) x *= 1 / splits[0].weight;
   return out;
-}
-
-// ---- what is attended to ------------------------------------------------------------------------
-enum class Kind { ordinary, wide, denormal, vanishing, not_finite };
-constexpr Kind kKinds[] = {Kind::ordinary, Kind::wide, Kind::denormal, Kind::vanishing,
-                           Kind::not_finite};
-
-// Products of what vanishes are around 2^-126; values are, and so are those of queries and keys.
-void change(World& world, const KvGeometry& g, Kind kind, std::mt19937& random) {
-  for (Sequence& s : world.sequences)
-    for (size_t i = 0; i < s.qkv.size(); i++) {
-      const size_t head = i % size_t(world.width()) / size_t(g.dim);
-      const bool query = head < size_t(g.heads),
-                 key = !query && head < size_t(g.heads + g.kv_heads);
-      float& x = s.qkv[i];
-      const uint32_t draw = random();
-      if (kind == Kind::wide) x = std::ldexp(x, int(draw % 16) - (query || key ? 8 : 12));
-      if (kind == Kind::denormal && !query && draw % 2) x *= 0x1p-128f;
-      if (kind == Kind::denormal && query) x *= 0x1p+126f;
-      if (kind == Kind::vanishing) x = std::ldexp(x, -int(draw % 12) - (query || key ? 60 : 122));
-      if (kind == Kind::not_finite && draw % 4096 == 0) x = draw % 8192 ? kInfinity : kNan;
-      if (kind == Kind::not_finite && !query && !key && draw % 128 == 1) x = std::ldexp(x, 126);
-    }
 }
 
 class Bf16Attention : public testing::TestWithParam<Isa> {

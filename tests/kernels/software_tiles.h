@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/cpu.h"
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/matmul_job.h"
 
@@ -18,8 +19,10 @@ namespace cohort {
 MatmulPanels bf16_pair_by_pair, bf16_with_denormals;
 // What this processor's FMA gives when it flushes denormals. Needs FMA.
 float processor_flushed_fma(float a, float b, float c);
-// How many tile products matmul_amx and matmul_bf16_amx have had from software, in this process.
+// How many tile products kernels for AMX have had from software, in this process.
 int64_t software_tile_products();
+// What attention for AMX that a test is linked with is made of beside tiles.
+Isa isa_beside_tiles();
 
 namespace {
 
