@@ -99,6 +99,22 @@ TEST(BenchModelWork, OfADenseModel) {
   EXPECT_DOUBLE_EQ(prefill.fma_operations, 9 * (2 * 3 * layer + 3 * 5 * 4.0 * 4 * 16) + 2 * head);
 }
 
+// Attention to a bf16 cache is a product of bf16 in that arithmetic, which a cache of no given type
+// is if weights are.
+TEST(BenchModelWork, OfAttentionInBf16Arithmetic) {
+  const auto checkpoint = require_ok(Checkpoint::open("tests/data/tiny_models/llama3"));
+  const auto prefill = [&](const WorkOptions& options) {
+    return ModelWork(*checkpoint, options).prefill(9);
+  };
+  const Demand f32 = prefill({.kv_dtype = DType::bf16});
+  const Demand bf16 = prefill({.activations = ActivationMode::bf16, .kv_dtype = DType::bf16});
+  EXPECT_DOUBLE_EQ(bf16.bf16_operations, 9 * 3 * 5 * 4.0 * 4 * 16);
+  EXPECT_DOUBLE_EQ(bf16.bf16_operations + bf16.fma_operations, f32.fma_operations);
+  EXPECT_EQ(prefill({.activations = ActivationMode::bf16}).bf16_operations, 0);
+  const Demand chosen = prefill({.activations = ActivationMode::bf16, .choose_kv_dtype = true});
+  EXPECT_EQ(chosen.bf16_operations, 0) << "weights are f32";
+}
+
 // Mixtral: 2 of 4 experts each; one token has 2, and many have them all.
 TEST(BenchModelWork, OfExpertsThoseThatSomebodyChose) {
   const auto checkpoint = require_ok(Checkpoint::open("tests/data/tiny_models/mixtral"));

@@ -190,7 +190,8 @@ class ModelBench {
     report_.machine = probe_machine(options_.isa, options_.threads * options_.tp);
     report_.name = checkpoint->config().name;
     report_.fingerprint = checkpoint->fingerprint();
-    const ModelWork work(*checkpoint, {options_.activations, options_.kv_dtype, options_.tp});
+    const ModelWork work(*checkpoint, {options_.activations, options_.kv_dtype, options_.tp,
+                                       options_.choose_kv_dtype});
     const auto worlds = make_local_worlds(options_.tp);
     std::vector<std::thread> threads;
     for (const auto& world : worlds)

@@ -84,6 +84,12 @@ double ModelWork::attention_operations(double keys) const {
   return 4 * double(config_.heads) * dim * keys * double(config_.layers);
 }
 
+bool ModelWork::attention_is_bf16() const {
+  if (options_.activations != ActivationMode::bf16) return false;
+  const bool any = dense_.bf16_operations + experts_.bf16_operations + head_.bf16_operations > 0;
+  return options_.choose_kv_dtype ? any : options_.kv_dtype == DType::bf16;
+}
+
 double ModelWork::expert_share() const {
   const ExpertsConfig& e = config_.experts;
   return e.count == 0 ? 0 : double(e.per_token) / double(e.count);
@@ -95,9 +101,12 @@ Demand ModelWork::operations(double tokens, double sampled, double keys) const {
   const auto of = [&](double Sum::*kind) {
     return tokens * (dense_.*kind + share * experts_.*kind) + sampled * head_.*kind;
   };
-  return {.int8_operations = of(&Sum::int8_operations),
-          .bf16_operations = of(&Sum::bf16_operations),
-          .fma_operations = of(&Sum::fma_operations) + tokens * attention_operations(keys)};
+  Demand demand{.int8_operations = of(&Sum::int8_operations),
+                .bf16_operations = of(&Sum::bf16_operations),
+                .fma_operations = of(&Sum::fma_operations)};
+  (attention_is_bf16() ? demand.bf16_operations : demand.fma_operations) +=
+      tokens * attention_operations(keys);
+  return demand;
 }
 
 Demand ModelWork::decode(int64_t sequences, double keys) const {

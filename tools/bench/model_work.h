@@ -13,6 +13,7 @@ struct WorkOptions {
   ActivationMode activations = ActivationMode::int8;
   DType kv_dtype = DType::f16;
   int tp = 1;
+  bool choose_kv_dtype = false;  // then bf16 where that is how weights are multiplied
 };
 
 class ModelWork {
@@ -43,6 +44,7 @@ class ModelWork {
   double expert_share() const;                     // of a layer's experts, that a token has
   double cache_bytes(double keys) const;           // of the keys and values of one sequence
   double attention_operations(double keys) const;  // of one token
+  bool attention_is_bf16() const;
   Demand operations(double tokens, double sampled, double keys) const;
 
   const ModelConfig config_;
