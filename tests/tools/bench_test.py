@@ -83,7 +83,8 @@ class BenchModel(unittest.TestCase):
 class BenchKernels(unittest.TestCase):
     def test_some(self):
         names = ["matmul q4_1 135M rows 1", "attention decode 135M sequences 1 keys 128",
-                 "rms_norm 1B rows 1", "sample greedy vocab 49152", "all_reduce 2 ranks 135M rows 1"]
+                 "attention prefill bf16 135M rows 256 keys 256", "rms_norm 1B rows 1",
+                 "sample greedy vocab 49152", "all_reduce 2 ranks 135M rows 1"]
         report = json_of("bench", "kernels", "--threads", "1", "--json", "--seconds", "0.5",
                          "--filter", "^(" + "|".join(names) + ")$")
         self.assertEqual([r["name"] for r in report["results"]], names)

@@ -17,26 +17,30 @@ struct AttentionSize {
 constexpr AttentionSize kSizes[] = {{1, 128, 1},   {1, 1024, 1},  {1, 4096, 1},   {8, 1024, 1},
                                     {32, 1024, 1}, {1, 256, 256}, {1, 2048, 256}, {1, 4096, 256}};
 
-std::string case_name(const LayerShape& shape, const AttentionSize& size) {
-  return size.count == 1
-             ? concat("attention decode ", shape.name, " sequences ", size.sequences, " keys ",
-                      size.keys)
-             : concat("attention prefill ", shape.name, " rows ", size.count, " keys ", size.keys);
+// bf16: in that arithmetic, and over a cache of that type; else over one of f16.
+std::string case_name(const LayerShape& shape, const AttentionSize& size, bool bf16) {
+  return size.count == 1 ? concat("attention decode ", shape.name, " sequences ", size.sequences,
+                                  " keys ", size.keys)
+                         : concat("attention prefill ", bf16 ? "bf16 " : "", shape.name, " rows ",
+                                  size.count, " keys ", size.keys);
 }
 
 class AttentionLayers {
  public:
-  AttentionLayers(const CaseSetting& setting, const LayerShape& shape, const AttentionSize& size)
+  AttentionLayers(const CaseSetting& setting, const LayerShape& shape, const AttentionSize& size,
+                  bool bf16)
       : stream_(setting.stream),
-        geometry_{int(shape.heads), int(shape.kv_heads), int(shape.dim), DType::f16},
+        geometry_{int(shape.heads), int(shape.kv_heads), int(shape.dim),
+                  bf16 ? DType::bf16 : DType::f16, bf16},
         size_(size) {
     const int per_sequence = (size.keys + kBlockTokens - 1) / kBlockTokens;
     for (int i = size.sequences * per_sequence; i-- > 0;) blocks_.push_back(i);
     const size_t bytes = blocks_.size() * geometry_.block_bytes();
     const size_t layers = std::max<size_t>(1, size_t(setting.cold_bytes) / bytes);
     for (size_t i = 0; i < layers; i++) {
-      // Halves of 0x0101: small numbers. Pages that nobody wrote would all be the same one.
-      std::memset(layers_.emplace_back(bytes).data(), 1, bytes);
+      // Halves of 0x3c3c: ordinary numbers, 1.06 in f16 and 0.01 in bf16. Pages that nobody wrote
+      // would all be the same one.
+      std::memset(layers_.emplace_back(bytes).data(), 0x3c, bytes);
     }
     std::vector<AttentionEntry> entries;
     for (int s = 0; s < size.sequences; s++)
@@ -59,8 +63,10 @@ class AttentionLayers {
     const double seen =
         double(size_.count) * (size_.keys - (size_.count - 1) / 2.0) * size_.sequences;
     const double cached = double(size_.sequences) * size_.keys * double(geometry_.block_bytes());
+    const double operations = 4 * seen * geometry_.heads * geometry_.dim;
     return {.memory_bytes = cached / kBlockTokens,
-            .fma_operations = 4 * seen * geometry_.heads * geometry_.dim};
+            .bf16_operations = geometry_.bf16_arithmetic ? operations : 0,
+            .fma_operations = geometry_.bf16_arithmetic ? 0 : operations};
   }
 
  private:
@@ -81,14 +87,19 @@ class AttentionLayers {
 
 std::vector<CaseGroup> attention_cases(const CaseSetting& setting) {
   std::vector<CaseGroup> groups;
+  const auto add = [&](const LayerShape& shape, const AttentionSize& size, bool bf16) {
+    const std::string name = case_name(shape, size, bf16);
+    groups.push_back(
+        {{name}, [setting, shape, size, bf16, name] {
+           const auto layers = std::make_shared<AttentionLayers>(setting, shape, size, bf16);
+           return std::vector<KernelCase>{{name, layers->demand(), [layers] { layers->attend(); }}};
+         }});
+  };
   for (const LayerShape& shape : kLayerShapes)
-    for (const AttentionSize& size : kSizes)
-      groups.push_back({{case_name(shape, size)}, [setting, shape, size] {
-                          const auto layers =
-                              std::make_shared<AttentionLayers>(setting, shape, size);
-                          return std::vector<KernelCase>{{case_name(shape, size), layers->demand(),
-                                                          [layers] { layers->attend(); }}};
-                        }});
+    for (const AttentionSize& size : kSizes) {
+      add(shape, size, false);
+      if (size.count > 1) add(shape, size, true);
+    }
   return groups;
 }
 
