@@ -218,28 +218,6 @@ void pack_quants(int64_t columns, int rows, const std::byte* stored, std::byte* 
   pack_blocks<kType>(columns, rows, stored, panel);
 }
 
-void pack_quantized(DType type, int64_t columns, int rows, const std::byte* stored,
-                    std::byte* panel) {
-  switch (type) {
-    case DType::q8_0:
-      return pack_quants<DType::q8_0>(columns, rows, stored, panel);
-    case DType::q4_0:
-      return pack_quants<DType::q4_0>(columns, rows, stored, panel);
-    case DType::q4_1:
-      return pack_quants<DType::q4_1>(columns, rows, stored, panel);
-    case DType::q5_0:
-      return pack_quants<DType::q5_0>(columns, rows, stored, panel);
-    case DType::q5_1:
-      return pack_quants<DType::q5_1>(columns, rows, stored, panel);
-    case DType::q4_k:
-      return pack_quants<DType::q4_k>(columns, rows, stored, panel);
-    case DType::q5_k:
-      return pack_quants<DType::q5_k>(columns, rows, stored, panel);
-    default:
-      return pack_quants<DType::q6_k>(columns, rows, stored, panel);
-  }
-}
-
 // Columns of 16 rows, one cache line of each row: lines of rows that lie a power of two apart fall
 // out of the first-level cache together, so a few rows are done with at a time.
 template <size_t kElement>
@@ -319,7 +297,7 @@ void pack_panel(DType type, int64_t columns, int rows, const std::byte* stored, 
   const int64_t minima = form.minimum ? shape.blocks * kPanelRows * (form.wide ? 4 : 2) : 0;
   const int64_t padding = shape.minima_at + minima;
   std::memset(panel + padding, 0, size_t(shape.quants_at - padding));
-  pack_quantized(type, columns, rows, stored, panel);
+  for_form(type, [&](auto f) { pack_quants<f.type>(columns, rows, stored, panel); });
 }
 
 void unpack_row(DType type, int64_t columns, const std::byte* panel, int lane, float* out) {

@@ -46,6 +46,42 @@ struct QuantForm {
   }
 }
 
+// For code to which bytes are the same, small or not: it is compiled once for both.
+[[maybe_unused]] static constexpr QuantForm with_bytes_alike(QuantForm form) {
+  form.small = false;
+  return form;
+}
+
+// A quantised type as a constant of the compiler.
+template <DType kType>
+struct FormOf {
+  static constexpr DType type = kType;
+  static constexpr QuantForm form = quant_form(kType);
+};
+
+// run(FormOf<type>()): how code that is compiled for a form finds the one of a quantised type.
+template <class Run>
+static void for_form(DType type, const Run& run) {
+  switch (type) {
+    case DType::q4_0:
+      return run(FormOf<DType::q4_0>());
+    case DType::q4_1:
+      return run(FormOf<DType::q4_1>());
+    case DType::q5_0:
+      return run(FormOf<DType::q5_0>());
+    case DType::q5_1:
+      return run(FormOf<DType::q5_1>());
+    case DType::q4_k:
+      return run(FormOf<DType::q4_k>());
+    case DType::q5_k:
+      return run(FormOf<DType::q5_k>());
+    case DType::q6_k:
+      return run(FormOf<DType::q6_k>());
+    default:
+      return run(FormOf<DType::q8_0>());
+  }
+}
+
 // A panel of 16 rows: scales [block][16] (q6_k: [block][half][16]) | minima [block][16] | padding
 // to 64 bytes | quants [block], where vector g of 64 bytes holds four bytes of each row:
 //   int8:    8 vectors, columns 4g .. 4g+3

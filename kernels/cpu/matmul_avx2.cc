@@ -261,24 +261,7 @@ void panels(const MatmulJob& job, int64_t p0, int64_t p1) {
 
 void matmul_avx2(const MatmulJob& job, int64_t p0, int64_t p1) {
   if (!job.quantized || !job.int8) return matmul_plain_avx2(job, p0, p1);
-  switch (job.type) {
-    case DType::q4_0:
-      return panels<quant_form(DType::q4_0)>(job, p0, p1);
-    case DType::q4_1:
-      return panels<quant_form(DType::q4_1)>(job, p0, p1);
-    case DType::q5_0:
-      return panels<quant_form(DType::q5_0)>(job, p0, p1);
-    case DType::q5_1:
-      return panels<quant_form(DType::q5_1)>(job, p0, p1);
-    case DType::q4_k:
-      return panels<quant_form(DType::q4_k)>(job, p0, p1);
-    case DType::q5_k:
-      return panels<quant_form(DType::q5_k)>(job, p0, p1);
-    case DType::q6_k:
-      return panels<quant_form(DType::q6_k)>(job, p0, p1);
-    default:
-      return panels<quant_form(DType::q8_0)>(job, p0, p1);
-  }
+  for_form(job.type, [&](auto f) { panels<f.form>(job, p0, p1); });
 }
 
 }  // namespace cohort

@@ -162,29 +162,11 @@ void widened(const MatmulJob& job, int64_t p0, int64_t p1) {
 }  // namespace
 
 void matmul_plain_avx512(const MatmulJob& job, int64_t p0, int64_t p1) {
-  switch (job.type) {
-    case DType::f16:
-      return plain<F16>(job, p0, p1);
-    case DType::bf16:
-      return plain<Bf16>(job, p0, p1);
-    case DType::q8_0:
-    case DType::q5_0:
-      return widened<quant_form(DType::q8_0)>(job, p0, p1);
-    case DType::q4_0:
-      return widened<quant_form(DType::q4_0)>(job, p0, p1);
-    case DType::q4_1:
-      return widened<quant_form(DType::q4_1)>(job, p0, p1);
-    case DType::q5_1:
-      return widened<quant_form(DType::q5_1)>(job, p0, p1);
-    case DType::q4_k:
-      return widened<quant_form(DType::q4_k)>(job, p0, p1);
-    case DType::q5_k:
-      return widened<quant_form(DType::q5_k)>(job, p0, p1);
-    case DType::q6_k:
-      return widened<quant_form(DType::q6_k)>(job, p0, p1);
-    default:
-      return plain<F32>(job, p0, p1);
-  }
+  if (job.quantized)
+    return for_form(job.type, [&](auto f) { widened<with_bytes_alike(f.form)>(job, p0, p1); });
+  if (job.type == DType::f16) return plain<F16>(job, p0, p1);
+  if (job.type == DType::bf16) return plain<Bf16>(job, p0, p1);
+  plain<F32>(job, p0, p1);
 }
 
 }  // namespace cohort
