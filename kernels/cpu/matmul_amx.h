@@ -10,6 +10,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/matmul_avx512.h"
 #include "kernels/cpu/matmul_job.h"
 #include "kernels/cpu/unit_sums.h"
 #include "kernels/packed.h"
@@ -110,12 +111,6 @@ __attribute__((always_inline)) inline void unpack_bytes(const std::byte* from, T
   _mm512_store_si512(to.bytes + (2 * g + 1) * kTileRowBytes, pair(widened(1), widened(3)));
 }
 
-template <bool kWide>
-__attribute__((always_inline)) inline __m512 scales(const std::byte* at, int64_t i) {
-  if constexpr (kWide) return _mm512_loadu_ps(at + i * 64);
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at + i * 32)));
-}
-
 // Blocks [b0, b1) of a panel.
 template <QuantForm F>
 void unpack(const std::byte* panel, const PanelShape& shape, int64_t b0, int64_t b1, Chunk& to) {
@@ -123,10 +118,9 @@ void unpack(const std::byte* panel, const PanelShape& shape, int64_t b0, int64_t
   for (int64_t b = b0; b < b1; b++) {
     const int64_t i = b - b0;
     const std::byte* q = panel + shape.quants_at + b * shape.quant_bytes;
-    for (int h = 0; h < kHalves; h++)
-      _mm512_store_ps(to.scale[i * kHalves + h], scales<F.wide>(panel, b * kHalves + h));
-    if constexpr (F.minimum)
-      _mm512_store_ps(to.minimum[i], scales<F.wide>(panel + shape.minima_at, b));
+    const BlockScales<F> scales(shape, panel, b);
+    for (int h = 0; h < kHalves; h++) _mm512_store_ps(to.scale[i * kHalves + h], scales.scale[h]);
+    if constexpr (F.minimum) _mm512_store_ps(to.minimum[i], scales.minimum);
     for (int g = 0; g < (F.nibbles ? 4 : 8); g++)
       if constexpr (F.nibbles)
         unpack_nibbles<F.offset>(q + g * 64, to.w[i], g);

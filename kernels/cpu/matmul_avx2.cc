@@ -113,25 +113,17 @@ COHORT_INLINE void widen(__m256i (&s)[2 * N]) {
   for (int i = 0; i < 2 * N; i++) s[i] = _mm256_madd_epi16(s[i], _mm256_set1_epi16(1));
 }
 
-// Eight scales or minima.
-template <QuantForm F>
-COHORT_INLINE __m256 eight(const std::byte* p, int64_t i) {
-  if constexpr (F.wide) return _mm256_load_ps(reinterpret_cast<const float*>(p) + i);
-  return _mm256_cvtph_ps(
-      _mm_load_si128(reinterpret_cast<const __m128i*>(reinterpret_cast<const uint16_t*>(p) + i)));
-}
-
 // acc = fma(d_w d_x, dot, acc) for N rows, both halves.
 template <int N>
-COHORT_INLINE void accumulate(__m256 low, __m256 high, const float* d, const __m256i (&dot)[2 * N],
+COHORT_INLINE void accumulate(const __m256 (&scale)[2], const float* d, const __m256i (&dot)[2 * N],
                               __m256* acc) {
 #pragma GCC unroll 4
   for (int n = 0; n < N; n++) {
     const __m256 row = _mm256_broadcast_ss(d + n);
     acc[2 * n] =
-        _mm256_fmadd_ps(_mm256_mul_ps(low, row), _mm256_cvtepi32_ps(dot[2 * n]), acc[2 * n]);
-    acc[2 * n + 1] = _mm256_fmadd_ps(_mm256_mul_ps(high, row), _mm256_cvtepi32_ps(dot[2 * n + 1]),
-                                     acc[2 * n + 1]);
+        _mm256_fmadd_ps(_mm256_mul_ps(scale[0], row), _mm256_cvtepi32_ps(dot[2 * n]), acc[2 * n]);
+    acc[2 * n + 1] = _mm256_fmadd_ps(_mm256_mul_ps(scale[1], row),
+                                     _mm256_cvtepi32_ps(dot[2 * n + 1]), acc[2 * n + 1]);
   }
 }
 
@@ -153,11 +145,10 @@ COHORT_INLINE void take_bias_off(const int32_t* sum, __m256i (&dot)[2 * N]) {
   }
 }
 
-// One block of a panel with N rows; acc [N][2]. scales, minima: of this block. w: its weights as
-// bytes.
+// One block of a panel with N rows; acc [N][2]. w: its weights as bytes.
 template <QuantForm F, int N>
-COHORT_INLINE void block(const std::byte* scales, const std::byte* minima, const std::byte* w,
-                         const BlockRows& x, __m256* acc) {
+COHORT_INLINE void block(const BlockScales<F>& scales, const std::byte* w, const BlockRows& x,
+                         __m256* acc) {
   __m256i dot[2 * N];
   if constexpr (F.nibbles) {
     sixteen_bits<F, N, 0>(w, x.q, true, dot);
@@ -166,7 +157,7 @@ COHORT_INLINE void block(const std::byte* scales, const std::byte* minima, const
   } else if constexpr (F.small) {
     sixteen_bits<F, N, 0>(w, x.q, true, dot);
     widen<N>(dot);
-    if constexpr (F.halves) accumulate<N>(eight<F>(scales, 0), eight<F>(scales, 8), x.d, dot, acc);
+    if constexpr (F.halves) accumulate<N>(scales.scale[0], x.d, dot, acc);
     __m256i rest[2 * N];
     sixteen_bits<F, N, 4>(w, x.q, true, rest);
     widen<N>(rest);
@@ -176,41 +167,36 @@ COHORT_INLINE void block(const std::byte* scales, const std::byte* minima, const
     all_bits<N>(w, x.q, dot);
   }
   if constexpr (kBias<F, N> != 0) take_bias_off<F, N>(x.sum, dot);
-  constexpr int kLast = F.halves ? kPanelRows : 0;
-  accumulate<N>(eight<F>(scales, kLast), eight<F>(scales, kLast + 8), x.d, dot, acc);
+  accumulate<N>(scales.scale[F.halves], x.d, dot, acc);
   if constexpr (F.minimum) {
-    const __m256 low = eight<F>(minima, 0), high = eight<F>(minima, 8);
 #pragma GCC unroll 4
     for (int n = 0; n < N; n++) {
       const __m256 row = _mm256_broadcast_ss(x.s + n);
-      acc[2 * n] = _mm256_fmadd_ps(low, row, acc[2 * n]);
-      acc[2 * n + 1] = _mm256_fmadd_ps(high, row, acc[2 * n + 1]);
+      acc[2 * n] = _mm256_fmadd_ps(scales.minimum[0], row, acc[2 * n]);
+      acc[2 * n + 1] = _mm256_fmadd_ps(scales.minimum[1], row, acc[2 * n + 1]);
     }
   }
 }
 
-// Block b of a panel with the first `rows` rows of a tile.
+// Block b of a panel with the first `rows` rows of a tile. w: its quants.
 template <QuantForm F>
-COHORT_INLINE void tile_block(const PanelShape& shape, const std::byte* panel, int64_t b,
+COHORT_INLINE void tile_block(const BlockScales<F>& scales, const std::byte* w, int64_t b,
                               const RowTile& x, int rows, __m256 (&acc)[kSides][2 * kSide]) {
-  const std::byte* w = panel + shape.quants_at + b * shape.quant_bytes;
   alignas(32) std::byte bytes[F.nibbles ? 512 : 1];
   if constexpr (F.nibbles) {
     unpack(w, bytes);
     w = bytes;
   }
-  const std::byte* scales = panel + b * shape.scale_bytes;
-  const std::byte* minima = panel + shape.minima_at + b * kPanelRows * (F.wide ? 4 : 2);
   const int64_t slot = b * kRowTile;
   BlockRows at{x.q + b * x.block_bytes, x.d + slot, x.s + slot, x.sum + slot};
   int side = 0;
   for (; rows >= kSide; rows -= kSide, side++) {
-    block<F, kSide>(scales, minima, w, at, acc[side]);
+    block<F, kSide>(scales, w, at, acc[side]);
     at = {at.q + kSide * kQuantBlock, at.d + kSide, at.s + kSide, at.sum + kSide};
   }
-  if (rows == 3) block<F, 3>(scales, minima, w, at, acc[side]);
-  if (rows == 2) block<F, 2>(scales, minima, w, at, acc[side]);
-  if (rows == 1) block<F, 1>(scales, minima, w, at, acc[side]);
+  if (rows == 3) block<F, 3>(scales, w, at, acc[side]);
+  if (rows == 2) block<F, 2>(scales, w, at, acc[side]);
+  if (rows == 1) block<F, 1>(scales, w, at, acc[side]);
 }
 
 // Up to 16 rows, a tile's first, with one panel. from_memory: whether the panel
@@ -229,9 +215,13 @@ void tile(const MatmulJob& job, const std::byte* panel, int lanes, const RowTile
     for (int i = 0; i < sides; i++)
 #pragma GCC unroll 8
       for (auto& a : acc[i]) a = _mm256_setzero_ps();
-    for (const int64_t end = b + job.unit_columns / kQuantBlock; b < end; b++) {
-      if (from_memory) fetch(panel, b);
-      tile_block<F>(shape, panel, b, x, rows, acc);
+    for (const int64_t end = b + job.unit_columns / kQuantBlock; b < end;) {
+      const ScaleRecord<F> record(panel + record_at(F, shape, b));
+      for (int i = 0; i < record_blocks(F); i++, b++) {
+        if (from_memory) fetch(panel, b);
+        const std::byte* w = panel + shape.quants_at + b * shape.quant_bytes;
+        tile_block<F>(record.block(i), w, b, x, rows, acc);
+      }
     }
     for (int i = 0; i < sides; i++) sums[i].push(acc[i]);
   }

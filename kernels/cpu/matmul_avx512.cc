@@ -44,14 +44,6 @@ COHORT_INLINE void unpack(const std::byte* q, __m512i (&w)[8]) {
   }
 }
 
-// Scales or minima of 16 lanes.
-template <QuantForm F>
-COHORT_INLINE __m512 lanes(const std::byte* p, int64_t i) {
-  if constexpr (F.wide) return _mm512_load_ps(reinterpret_cast<const float*>(p) + i);
-  return _mm512_cvtph_ps(_mm256_load_si256(
-      reinterpret_cast<const __m256i*>(reinterpret_cast<const uint16_t*>(p) + i)));
-}
-
 // Where the sums of M rows of a block start. Two numbers a row where each half of the block has a
 // scale of its own, else one.
 template <QuantForm F, int M>
@@ -123,14 +115,11 @@ COHORT_INLINE __m512 accumulate(__m512 scale, float d, __m512i dot, __m512 acc) 
 template <QuantForm F>
 struct Block {
   __m512i w[8];
-  __m512 scale[2], minimum;
+  BlockScales<F> scales;
 
-  COHORT_INLINE Block(const PanelShape& shape, const std::byte* panel, int64_t b) {
+  COHORT_INLINE Block(const PanelShape& shape, const std::byte* panel, int64_t b)
+      : scales(shape, panel, b) {
     unpack<F>(panel + shape.quants_at + b * shape.quant_bytes, w);
-    constexpr int kScales = F.halves ? 2 : 1;
-#pragma GCC unroll 2
-    for (int i = 0; i < kScales; i++) scale[i] = lanes<F>(panel, (b * kScales + i) * kPanelRows);
-    if constexpr (F.minimum) minimum = lanes<F>(panel + shape.minima_at, b * kPanelRows);
   }
 
   // N <= kSide rows, of which the first is row m of the M rows at x, d, s and acc.
@@ -145,16 +134,16 @@ struct Block {
     if constexpr (F.halves) {
 #pragma GCC unroll 4
       for (int i = 0; i < N; i++) {
-        acc[m + i] = accumulate(scale[0], d[m + i], dot[i], acc[m + i]);
+        acc[m + i] = accumulate(scales.scale[0], d[m + i], dot[i], acc[m + i]);
         dot[i] = starts.row(m + i, 1);
       }
     }
     dots<N, 4, 8>(w, x, dot);
 #pragma GCC unroll 4
     for (int i = 0; i < N; i++) {
-      acc[m + i] = accumulate(scale[F.halves], d[m + i], dot[i], acc[m + i]);
+      acc[m + i] = accumulate(scales.scale[F.halves], d[m + i], dot[i], acc[m + i]);
       if constexpr (F.minimum)
-        acc[m + i] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(s[m + i]), acc[m + i]);
+        acc[m + i] = _mm512_fmadd_ps(scales.minimum, _mm512_set1_ps(s[m + i]), acc[m + i]);
     }
   }
 };

@@ -104,12 +104,6 @@ void plain(const MatmulJob& job, int64_t p0, int64_t p1) {
 
 // ---- quantised weights as f32, [column][16] ----------------------------------------------------
 
-template <QuantForm F>
-COHORT_INLINE __m512 lanes(const std::byte* p, int64_t i) {
-  if constexpr (F.wide) return _mm512_load_ps(reinterpret_cast<const float*>(p) + i);
-  return F16::load(p + 2 * i);
-}
-
 // Byte i of every lane of an int8 vector; for nibbles the low or (high: 1) high ones.
 template <QuantForm F>
 COHORT_INLINE __m512i integers(__m512i bytes, int i, int high) {
@@ -142,12 +136,13 @@ void widen(const MatmulJob& job, const std::byte* panel) {
   for (int64_t b = job.begin / kQuantBlock; b < job.end / kQuantBlock; b++) {
     const std::byte* quants = panel + shape.quants_at + b * shape.quant_bytes;
     float* out = job.scratch + b * kQuantBlock * kPanelRows;
+    const BlockScales<F> scales(shape, panel, b);
     __m512 minimum = _mm512_setzero_ps();
-    if constexpr (F.minimum) minimum = lanes<F>(panel + shape.minima_at, b * kPanelRows);
+    if constexpr (F.minimum) minimum = scales.minimum;
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++)
-      widen_half<F>(quants, half, lanes<F>(panel, (F.halves ? 2 * b + half : b) * kPanelRows),
-                    minimum, out + 16 * half * kPanelRows);
+      widen_half<F>(quants, half, scales.scale[F.halves ? half : 0], minimum,
+                    out + 16 * half * kPanelRows);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "kernels/cuda/quant_view.h"
 #include "kernels/packed.h"
+#include "kernels/panel_scales.h"
 
 namespace cohort::cuda {
 namespace {
@@ -39,20 +40,29 @@ void place_quants(bool nibbles, const std::byte* block, std::byte* out, int lane
       }
 }
 
+// Scale, and second scale or minimum, of a row of block b as they are in a record: f32 if they are
+// products, else f16 as stored.
+void place_values(QuantForm form, const PanelShape& shape, const std::byte* panel, int64_t b,
+                  int row, int values, std::byte* to) {
+  const PanelScales scales(form, shape, panel);
+  for (int i = 0; i < values; i++) {
+    if (form.super) {
+      const bool minimum = i > 0 && form.minimum;
+      const float value = minimum ? scales.minimum(b, row) : scales.scale(b, i, row);
+      std::memcpy(to + i * 4, &value, 4);
+    } else {
+      std::memcpy(to + i * 2, panel + record_at(form, shape, b) + (i * kPanelRows + row) * 2, 2);
+    }
+  }
+}
+
 // Scales and minima of one tile's rows in block b: row g + 8 h to slot 4 g + 2 tile + h.
 void place_scales(QuantForm form, const PanelShape& shape, const std::byte* panel, int64_t b,
                   int tile, std::byte* out) {
-  const size_t element = form.wide ? 4 : 2;
-  const int scales = form.halves ? 2 : 1, values = scales + (form.minimum ? 1 : 0);
-  for (int row = 0; row < kPanelRows; row++) {
-    std::byte* to = out + size_t(row % 8 * 4 + tile * 2 + row / 8) * size_t(values) * element;
-    for (int i = 0; i < scales; i++)
-      std::memcpy(to + size_t(i) * element,
-                  panel + b * shape.scale_bytes + size_t(i * kPanelRows + row) * element, element);
-    if (form.minimum)
-      std::memcpy(to + size_t(scales) * element,
-                  panel + shape.minima_at + size_t(b * kPanelRows + row) * element, element);
-  }
+  const int values = 1 + (form.halves || form.minimum ? 1 : 0), bytes = form.super ? 4 : 2;
+  for (int row = 0; row < kPanelRows; row++)
+    place_values(form, shape, panel, b, row, values,
+                 out + (row % 8 * 4 + tile * 2 + row / 8) * values * bytes);
 }
 
 float widened(DType type, const std::byte* in) {
@@ -85,11 +95,11 @@ QuantView quant_view(DType type, int64_t columns, const void* data) {
   view.blocks = columns / kQuantBlock;
   view.values = 1 + (form.halves || form.minimum ? 1 : 0);
   view.quant_bytes = form.nibbles ? 512 : 1024;
-  view.record_bytes = view.quant_bytes + kQuantPanel * view.values * (form.wide ? 4 : 2);
+  view.record_bytes = view.quant_bytes + kQuantPanel * view.values * (form.super ? 4 : 2);
   view.offset = form.offset;
   view.nibbles = form.nibbles;
   view.halves = form.halves;
-  view.wide = form.wide;
+  view.wide = form.super;
   view.minimum = form.minimum;
   return view;
 }
