@@ -24,11 +24,11 @@ struct RowBlock {
   int8_t factors[2];   // of types with super-blocks
 };
 
-void read_5bit(const std::byte* quants, uint32_t high, int offset, RowBlock& out) {
+void read_5bit(const std::byte* quants, uint32_t high, RowBlock& out) {
   for (int i = 0; i < 16; i++) {
     const int byte = int(quants[i]);
-    out.quants[i] = uint8_t(((byte & 15) | int(high >> i & 1) << 4) - offset);
-    out.quants[i + 16] = uint8_t(((byte >> 4) | int(high >> (i + 16) & 1) << 4) - offset);
+    out.quants[i] = uint8_t((byte & 15) | int(high >> i & 1) << 4);
+    out.quants[i + 16] = uint8_t((byte >> 4) | int(high >> (i + 16) & 1) << 4);
   }
 }
 
@@ -99,8 +99,8 @@ void read_block(const std::byte* row, int64_t b, const DTypeInfo& about, RowBloc
   if constexpr (kType == DType::q8_0) std::memcpy(out.quants, in + 2, 32);
   if constexpr (kType == DType::q4_0) std::memcpy(out.quants, in + 2, 16);
   if constexpr (kType == DType::q4_1) std::memcpy(out.quants, in + 4, 16);
-  if constexpr (kType == DType::q5_0) read_5bit(in + 6, load<uint32_t>(in + 2), 16, out);
-  if constexpr (kType == DType::q5_1) read_5bit(in + 8, load<uint32_t>(in + 4), 0, out);
+  if constexpr (kType == DType::q5_0) read_5bit(in + 6, load<uint32_t>(in + 2), out);
+  if constexpr (kType == DType::q5_1) read_5bit(in + 8, load<uint32_t>(in + 4), out);
 }
 
 // Lane r of block b of a record.
@@ -261,7 +261,7 @@ void unpack_quants(DType type, int64_t columns, const std::byte* panel, int lane
     for (int c = 0; c < kHalf; c++, out++) {
       const int at = form.nibbles ? c : half * kHalf + c;
       const std::byte byte = quants[at / 4 * 64 + at % 4];
-      const int q = form.nibbles ? (int(byte) >> half * 4 & 15) - form.offset : int(int8_t(byte));
+      const int q = (form.nibbles ? int(byte) >> half * 4 & 15 : int(int8_t(byte))) - form.offset;
       // The product is exact, so this rounds once at most, as separate operations would.
       *out = form.minimum ? scale * float(q) + minimum : scale * float(q);
     }

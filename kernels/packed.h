@@ -23,7 +23,7 @@ struct QuantForm {
   bool super = false;    // has super-blocks
   bool minimum = false;  // value = scale * q + minimum; else scale * q
   bool small = false;    // int8 of magnitude 32 at most: products of eight columns fit 16 bits
-  int offset = 0;        // subtracted from a nibble
+  int offset = 0;        // subtracted from quants, which are unsigned if there is one
 };
 
 // Only for quantised types.
@@ -34,7 +34,7 @@ struct QuantForm {
     case DType::q4_1:
       return {.nibbles = true, .minimum = true};
     case DType::q5_0:
-      return {.small = true};
+      return {.small = true, .offset = 16};
     case DType::q5_1:
       return {.minimum = true, .small = true};
     case DType::q4_k:
@@ -46,12 +46,6 @@ struct QuantForm {
     default:
       return {};  // q8_0
   }
-}
-
-// For code to which bytes are the same, small or not: it is compiled once for both.
-[[maybe_unused]] static constexpr QuantForm with_bytes_alike(QuantForm form) {
-  form.small = false;
-  return form;
 }
 
 // A quantised type as a constant of the compiler.

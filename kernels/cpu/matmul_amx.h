@@ -96,10 +96,11 @@ __attribute__((always_inline)) inline void unpack_nibbles(const std::byte* from,
                        _mm512_permutexvar_epi16(_mm512_srli_epi16(v, unsigned(4 * i)), table));
 }
 
-// 64 bytes of int8, columns 4 g ..: two rows. The lower half of a small integer's f32 is empty.
+// 64 bytes of integers, columns 4 g ..: two rows. The lower half of a small one's f32 is empty.
+template <int kOffset>
 __attribute__((always_inline)) inline void unpack_bytes(const std::byte* from, TileBytes& to,
                                                         int g) {
-  const __m512i v = _mm512_loadu_si512(from);
+  const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(from), _mm512_set1_epi8(int8_t(kOffset)));
   const auto widened = [&](unsigned byte) __attribute__((always_inline)) {
     const __m512i alone = _mm512_srai_epi32(_mm512_slli_epi32(v, 24 - 8 * byte), 24);
     return _mm512_castps_si512(_mm512_cvtepi32_ps(alone));
@@ -125,7 +126,7 @@ void unpack(const std::byte* panel, const PanelShape& shape, int64_t b0, int64_t
       if constexpr (F.nibbles)
         unpack_nibbles<F.offset>(q + g * 64, to.w[i], g);
       else
-        unpack_bytes(q + g * 64, to.w[i], g);
+        unpack_bytes<F.offset>(q + g * 64, to.w[i], g);
   }
 }
 
@@ -291,8 +292,7 @@ template <class Tiles>
 void multiply_on_tiles(const MatmulJob& job, int64_t p0, int64_t p1) {
   const bool tiled = job.quantized && job.int8 && job.q.tiled;
   if (!tiled || job.rows < kFewestTiledRows) return matmul_avx512(job, p0, p1);
-  for_form(job.type,
-           [&](auto f) { multiply_panels<with_bytes_alike(f.form), Tiles>(job, p0, p1); });
+  for_form(job.type, [&](auto f) { multiply_panels<f.form, Tiles>(job, p0, p1); });
 }
 
 }  // namespace

@@ -19,16 +19,10 @@ namespace {
 constexpr int kSide = 4;
 constexpr int kSides = kRowTile / kSide;
 
-// What is added to weights to make them unsigned, and taken off again as kBias * (sum of x). 0:
-// they are unsigned, or |w| is the unsigned factor and x takes w's sign, which is exact even for
-// w = -128, because x never is. That takes longer with each row, but a single row (N) reads memory
-// the faster for it: quants are not needed before they were asked for.
-template <QuantForm F, int N>
-constexpr int kBias = F.nibbles                                     ? F.offset
-                      : F.small && !F.minimum && !F.halves && N > 1 ? 16
-                                                                    : 0;
-template <QuantForm F, int N>
-constexpr bool kSigned = !F.nibbles && !F.minimum && kBias<F, N> == 0;
+// Weights that are not unsigned, whose offset is taken off again as offset * (sum of x): |w| is the
+// unsigned factor and x takes w's sign, which is exact even for w = -128, because x never is.
+template <QuantForm F>
+constexpr bool kSigned = !F.nibbles && !F.minimum && F.offset == 0;
 
 COHORT_INLINE __m256i load(const std::byte* p) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
@@ -62,20 +56,16 @@ COHORT_INLINE void sixteen_bits(const std::byte* w, const int8_t* x, bool first,
                                 __m256i (&s)[2 * N]) {
 #pragma GCC unroll 4
   for (int g = G0; g < G0 + 4; g++) {
-    __m256i low = load(w + 64 * g), high = load(w + 64 * g + 32);
-    if constexpr (kBias<F, N> == 16) {
-      low = _mm256_add_epi8(low, _mm256_set1_epi8(16));
-      high = _mm256_add_epi8(high, _mm256_set1_epi8(16));
-    }
-    const __m256i u = kSigned<F, N> ? _mm256_abs_epi8(low) : low;
-    const __m256i v = kSigned<F, N> ? _mm256_abs_epi8(high) : high;
+    const __m256i low = load(w + 64 * g), high = load(w + 64 * g + 32);
+    const __m256i u = kSigned<F> ? _mm256_abs_epi8(low) : low;
+    const __m256i v = kSigned<F> ? _mm256_abs_epi8(high) : high;
 #pragma GCC unroll 4
     for (int n = 0; n < N; n++) {
       const __m256i columns = four_columns(x + n * kQuantBlock + 4 * g);
       const __m256i a =
-          _mm256_maddubs_epi16(u, kSigned<F, N> ? _mm256_sign_epi8(columns, low) : columns);
+          _mm256_maddubs_epi16(u, kSigned<F> ? _mm256_sign_epi8(columns, low) : columns);
       const __m256i b =
-          _mm256_maddubs_epi16(v, kSigned<F, N> ? _mm256_sign_epi8(columns, high) : columns);
+          _mm256_maddubs_epi16(v, kSigned<F> ? _mm256_sign_epi8(columns, high) : columns);
       s[2 * n] = first && g == G0 ? a : _mm256_add_epi16(s[2 * n], a);
       s[2 * n + 1] = first && g == G0 ? b : _mm256_add_epi16(s[2 * n + 1], b);
       in_order(s[2 * n]);
@@ -134,14 +124,16 @@ struct BlockRows {
   const int32_t* sum;
 };
 
-// -kBias * (sum of x) of N rows, added to dot.
+// -offset * (sum of x) of N rows, added to dot.
 template <QuantForm F, int N>
-COHORT_INLINE void take_bias_off(const int32_t* sum, __m256i (&dot)[2 * N]) {
+COHORT_INLINE void take_offset_off(const int32_t* sum, __m256i (&dot)[2 * N]) {
+  constexpr int kShift = __builtin_ctz(F.offset);
+  static_assert(1 << kShift == F.offset);
 #pragma GCC unroll 4
   for (int n = 0; n < N; n++) {
-    const __m256i bias = _mm256_slli_epi32(_mm256_set1_epi32(sum[n]), kBias<F, N> == 8 ? 3 : 4);
-    dot[2 * n] = _mm256_sub_epi32(dot[2 * n], bias);
-    dot[2 * n + 1] = _mm256_sub_epi32(dot[2 * n + 1], bias);
+    const __m256i offset = _mm256_slli_epi32(_mm256_set1_epi32(sum[n]), kShift);
+    dot[2 * n] = _mm256_sub_epi32(dot[2 * n], offset);
+    dot[2 * n + 1] = _mm256_sub_epi32(dot[2 * n + 1], offset);
   }
 }
 
@@ -166,7 +158,7 @@ COHORT_INLINE void block(const BlockScales<F>& scales, const std::byte* w, const
   } else {
     all_bits<N>(w, x.q, dot);
   }
-  if constexpr (kBias<F, N> != 0) take_bias_off<F, N>(x.sum, dot);
+  if constexpr (F.offset != 0) take_offset_off<F, N>(x.sum, dot);
   accumulate<N>(scales.scale[F.halves], x.d, dot, acc);
   if constexpr (F.minimum) {
 #pragma GCC unroll 4

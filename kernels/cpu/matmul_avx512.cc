@@ -20,9 +20,9 @@ constexpr int kSide = 4;
 // The multiplier of weights is unsigned: what is added to them to make them so, and taken off again
 // by sums that start at -bias * (sum of x).
 template <QuantForm F>
-constexpr int kBias = F.nibbles   ? F.offset
-                      : F.minimum ? 0
-                                  : 128;
+constexpr int kBias = F.offset != 0            ? F.offset
+                      : F.nibbles || F.minimum ? 0
+                                               : 128;
 
 template <QuantForm F>
 COHORT_INLINE void unpack(const std::byte* q, __m512i (&w)[8]) {
@@ -39,7 +39,7 @@ COHORT_INLINE void unpack(const std::byte* q, __m512i (&w)[8]) {
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
       w[g] = _mm512_load_si512(q + 64 * g);
-      if constexpr (kBias<F> != 0) w[g] = _mm512_xor_si512(w[g], bias);
+      if constexpr (kBias<F> == 128) w[g] = _mm512_xor_si512(w[g], bias);
     }
   }
 }
@@ -80,7 +80,7 @@ struct Starts {
 
  private:
   static COHORT_INLINE __m512i minus_bias(__m512i sum) {
-    constexpr int kShift = kBias<F> == 8 ? 3 : 7;
+    constexpr int kShift = kBias<F> == 0 ? 0 : __builtin_ctz(kBias<F>);
     static_assert(kBias<F> == 0 || 1 << kShift == kBias<F>);
     return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(sum, kShift));
   }
@@ -223,7 +223,7 @@ void panels(const MatmulJob& job, int64_t p0, int64_t p1) {
 
 void matmul_avx512(const MatmulJob& job, int64_t p0, int64_t p1) {
   if (!job.quantized || !job.int8) return matmul_plain_avx512(job, p0, p1);
-  for_form(job.type, [&](auto f) { panels<with_bytes_alike(f.form)>(job, p0, p1); });
+  for_form(job.type, [&](auto f) { panels<f.form>(job, p0, p1); });
 }
 
 }  // namespace cohort

@@ -127,7 +127,8 @@ COHORT_INLINE __m256i integers(const std::byte* block, int half, int c) {
     return _mm256_sub_epi32(_mm256_and_si256(_mm256_srl_epi32(words, right), _mm256_set1_epi32(15)),
                             _mm256_set1_epi32(F.offset));
   const __m128i left = _mm_cvtsi32_si128(24 - 8 * (at % 4));
-  return _mm256_srai_epi32(_mm256_sll_epi32(words, left), 24);
+  return _mm256_sub_epi32(_mm256_srai_epi32(_mm256_sll_epi32(words, left), 24),
+                          _mm256_set1_epi32(F.offset));
 }
 
 template <QuantForm F>

@@ -111,7 +111,8 @@ COHORT_INLINE __m512i integers(__m512i bytes, int i, int high) {
     return _mm512_sub_epi32(_mm512_and_si512(_mm512_srli_epi32(bytes, unsigned(8 * i + 4 * high)),
                                              _mm512_set1_epi32(15)),
                             _mm512_set1_epi32(F.offset));
-  return _mm512_srai_epi32(_mm512_slli_epi32(bytes, unsigned(24 - 8 * i)), 24);
+  return _mm512_sub_epi32(_mm512_srai_epi32(_mm512_slli_epi32(bytes, unsigned(24 - 8 * i)), 24),
+                          _mm512_set1_epi32(F.offset));
 }
 
 // One half of a block, 16 columns.
@@ -157,8 +158,7 @@ void widened(const MatmulJob& job, int64_t p0, int64_t p1) {
 }  // namespace
 
 void matmul_plain_avx512(const MatmulJob& job, int64_t p0, int64_t p1) {
-  if (job.quantized)
-    return for_form(job.type, [&](auto f) { widened<with_bytes_alike(f.form)>(job, p0, p1); });
+  if (job.quantized) return for_form(job.type, [&](auto f) { widened<f.form>(job, p0, p1); });
   if (job.type == DType::f16) return plain<F16>(job, p0, p1);
   if (job.type == DType::bf16) return plain<Bf16>(job, p0, p1);
   plain<F32>(job, p0, p1);

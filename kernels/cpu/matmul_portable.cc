@@ -32,7 +32,7 @@ void plain_chain(DType type, const std::byte* panel, const float* x, int64_t k0,
 int quant(QuantForm form, const std::byte* block, int lane, int c) {
   const int at = form.nibbles ? c % 16 : c;
   const int byte = int(block[at / 4 * 64 + lane * 4 + at % 4]);
-  return form.nibbles ? (byte >> c / 16 * 4 & 15) - form.offset : int(int8_t(byte));
+  return (form.nibbles ? byte >> c / 16 * 4 & 15 : int(int8_t(byte))) - form.offset;
 }
 
 // Exact integer products of columns [c0, c1) of a block with 16 rows of weights.

@@ -24,18 +24,21 @@ int cpu_nibble(const std::byte* block, int lane, int column) {
 }
 
 // Quants of 16 rows by 32 columns: 8 (nibbles) or 16 bytes for each lane of a warp, lane_bytes
-// apart.
-void place_quants(bool nibbles, const std::byte* block, std::byte* out, int lane_bytes) {
+// apart. Bytes are signed there.
+void place_quants(QuantForm form, const std::byte* block, std::byte* out, int lane_bytes) {
+  const auto signed_quant = [&](int row, int column) {
+    return std::byte(int(cpu_quant(block, row, column)) - form.offset);
+  };
   for (int lane = 0; lane < 32; lane++, out += lane_bytes)
     for (int step = 0; step < 2; step++)
       for (int byte = 0; byte < 4; byte++) {
         const int row = lane / 4, column = step * 16 + lane % 4 * 4 + byte;
-        if (nibbles) {
+        if (form.nibbles) {
           out[step * 4 + byte] =
               std::byte(cpu_nibble(block, row, column) | cpu_nibble(block, row + 8, column) << 4);
         } else {
-          out[step * 8 + byte] = cpu_quant(block, row, column);
-          out[step * 8 + 4 + byte] = cpu_quant(block, row + 8, column);
+          out[step * 8 + byte] = signed_quant(row, column);
+          out[step * 8 + 4 + byte] = signed_quant(row + 8, column);
         }
       }
 }
@@ -96,7 +99,7 @@ QuantView quant_view(DType type, int64_t columns, const void* data) {
   view.values = 1 + (form.halves || form.minimum ? 1 : 0);
   view.quant_bytes = form.nibbles ? 512 : 1024;
   view.record_bytes = view.quant_bytes + kQuantPanel * view.values * (form.super ? 4 : 2);
-  view.offset = form.offset;
+  view.offset = form.nibbles ? form.offset : 0;
   view.nibbles = form.nibbles;
   view.halves = form.halves;
   view.wide = form.super;
@@ -122,7 +125,7 @@ void pack_quant_panel(DType type, int64_t columns, int rows, const std::byte* st
     for (int64_t b = 0; b < view.blocks; b++) {
       std::byte* record = panel + b * view.record_bytes;
       const std::byte* block = half.data() + shape.quants_at + b * shape.quant_bytes;
-      place_quants(form.nibbles, block, record + tile * (form.nibbles ? 8 : 512), 16);
+      place_quants(form, block, record + tile * (form.nibbles ? 8 : 512), 16);
       place_scales(form, shape, half.data(), b, tile, record + view.quant_bytes);
     }
   }
