@@ -19,8 +19,9 @@ namespace {
 constexpr int kSide = 4;
 constexpr int kSides = kRowTile / kSide;
 
-// Weights that are not unsigned, whose offset is taken off again as offset * (sum of x): |w| is the
-// unsigned factor and x takes w's sign, which is exact even for w = -128, because x never is.
+// Whether weights are signed: then |w| is the unsigned factor and x takes w's sign, which is exact
+// even for w = -128, because x never is. An offset makes them unsigned, and is taken off again as
+// offset * (sum of x).
 template <QuantForm F>
 constexpr bool kSigned = !F.nibbles && !F.minimum && F.offset == 0;
 
@@ -124,6 +125,11 @@ struct BlockRows {
   const int32_t* sum;
 };
 
+COHORT_INLINE BlockRows block_rows(const RowTile& x, int64_t b) {
+  const int64_t slot = b * kRowTile;
+  return {x.q + b * x.block_bytes, x.d + slot, x.s + slot, x.sum + slot};
+}
+
 // -offset * (sum of x) of N rows, added to dot.
 template <QuantForm F, int N>
 COHORT_INLINE void take_offset_off(const int32_t* sum, __m256i (&dot)[2 * N]) {
@@ -137,9 +143,10 @@ COHORT_INLINE void take_offset_off(const int32_t* sum, __m256i (&dot)[2 * N]) {
   }
 }
 
-// One block of a panel with N rows; acc [N][2]. w: its weights as bytes.
-template <QuantForm F, int N>
-COHORT_INLINE void block(const BlockScales<F>& scales, const std::byte* w, const BlockRows& x,
+// One block of a panel with N rows; acc [N][2]. w: its weights as bytes. scales_after(dot): its
+// scales, which may be read as late as dot is there.
+template <QuantForm F, int N, class ScalesAfter>
+COHORT_INLINE void block(const ScalesAfter& scales_after, const std::byte* w, const BlockRows& x,
                          __m256* acc) {
   __m256i dot[2 * N];
   if constexpr (F.nibbles) {
@@ -149,7 +156,7 @@ COHORT_INLINE void block(const BlockScales<F>& scales, const std::byte* w, const
   } else if constexpr (F.small) {
     sixteen_bits<F, N, 0>(w, x.q, true, dot);
     widen<N>(dot);
-    if constexpr (F.halves) accumulate<N>(scales.scale[0], x.d, dot, acc);
+    if constexpr (F.halves) accumulate<N>(scales_after(dot[0]).scale[0], x.d, dot, acc);
     __m256i rest[2 * N];
     sixteen_bits<F, N, 4>(w, x.q, true, rest);
     widen<N>(rest);
@@ -159,6 +166,7 @@ COHORT_INLINE void block(const BlockScales<F>& scales, const std::byte* w, const
     all_bits<N>(w, x.q, dot);
   }
   if constexpr (F.offset != 0) take_offset_off<F, N>(x.sum, dot);
+  const BlockScales<F>& scales = scales_after(dot[0]);
   accumulate<N>(scales.scale[F.halves], x.d, dot, acc);
   if constexpr (F.minimum) {
 #pragma GCC unroll 4
@@ -170,49 +178,69 @@ COHORT_INLINE void block(const BlockScales<F>& scales, const std::byte* w, const
   }
 }
 
-// Block b of a panel with the first `rows` rows of a tile. w: its quants.
-template <QuantForm F>
-COHORT_INLINE void tile_block(const BlockScales<F>& scales, const std::byte* w, int64_t b,
-                              const RowTile& x, int rows, __m256 (&acc)[kSides][2 * kSide]) {
-  alignas(32) std::byte bytes[F.nibbles ? 512 : 1];
-  if constexpr (F.nibbles) {
-    unpack(w, bytes);
-    w = bytes;
-  }
-  const int64_t slot = b * kRowTile;
-  BlockRows at{x.q + b * x.block_bytes, x.d + slot, x.s + slot, x.sum + slot};
-  int side = 0;
-  for (; rows >= kSide; rows -= kSide, side++) {
-    block<F, kSide>(scales, w, at, acc[side]);
-    at = {at.q + kSide * kQuantBlock, at.d + kSide, at.s + kSide, at.sum + kSide};
-  }
-  if (rows == 3) block<F, 3>(scales, w, at, acc[side]);
-  if (rows == 2) block<F, 2>(scales, w, at, acc[side]);
-  if (rows == 1) block<F, 1>(scales, w, at, acc[side]);
+// Block i of a record with the first N rows of a tile. w: its weights as bytes.
+template <QuantForm F, int N>
+COHORT_INLINE void few_rows(const ScaleRecord<F>& record, int64_t i, const std::byte* w,
+                            const BlockRows& x, __m256* acc) {
+  // Until then registers are for weights and sums.
+  const auto late = [&](const __m256i& dot) __attribute__((always_inline)) {
+    int64_t same = i;
+    asm("" : "+r"(same) : "x"(dot));
+    return record.block(same);
+  };
+  block<F, N>(late, w, x, acc);
 }
 
-// Up to 16 rows, a tile's first, with one panel. from_memory: whether the panel
-// comes from there.
-// kOne: a single row, whose sums stay in registers.
-template <QuantForm F, bool kOne>
+// The same with the first `rows` rows.
+template <QuantForm F>
+COHORT_INLINE void many_rows(const ScaleRecord<F>& record, int64_t i, const std::byte* w,
+                             BlockRows x, int rows, __m256 (&acc)[kSides][2 * kSide]) {
+  const BlockScales<F> scales = record.block(i);
+  const auto ready = [&](const __m256i&) __attribute__((always_inline))->const BlockScales<F>& {
+    return scales;
+  };
+  int side = 0;
+  for (; rows >= kSide; rows -= kSide, side++) {
+    const std::byte* same = w;
+    asm("" : "+r"(same));  // else GCC would read all weights before the first side, onto the stack
+    block<F, kSide>(ready, same, x, acc[side]);
+    x = {x.q + kSide * kQuantBlock, x.d + kSide, x.s + kSide, x.sum + kSide};
+  }
+  if (rows == 3) block<F, 3>(ready, w, x, acc[side]);
+  if (rows == 2) block<F, 2>(ready, w, x, acc[side]);
+  if (rows == 1) block<F, 1>(ready, w, x, acc[side]);
+}
+
+// Up to 16 rows, a tile's first, with one panel. from_memory: whether the panel comes from there.
+// kFew: 1 to 3, so many rows, whose sums stay in registers; 0: `some`.
+template <QuantForm F, int kFew>
 void tile(const MatmulJob& job, const std::byte* panel, int lanes, const RowTile& x, int some,
           bool from_memory, float* y) {
-  const int rows = kOne ? 1 : some;
+  constexpr int kWidth = 2 * (kFew ? kFew : kSide);
+  const int rows = kFew ? kFew : some;
   const PanelShape shape = panel_shape(F, job.columns);
   const PanelFetch<F> fetch(shape);
-  const int sides = (rows + kSide - 1) / kSide;
-  UnitSums<__m256, 2 * kSide> sums[kSides];
-  __m256 acc[kSides][2 * kSide];
+  const int sides = kFew ? 1 : (rows + kSide - 1) / kSide;
+  UnitSums<__m256, kWidth> sums[kFew ? 1 : kSides];
+  __m256 acc[kFew ? 1 : kSides][kWidth];
   for (int64_t b = job.begin / kQuantBlock, last = job.end / kQuantBlock; b < last;) {
     for (int i = 0; i < sides; i++)
 #pragma GCC unroll 8
       for (auto& a : acc[i]) a = _mm256_setzero_ps();
     for (const int64_t end = b + job.unit_columns / kQuantBlock; b < end;) {
       const ScaleRecord<F> record(panel + record_at(F, shape, b));
-      for (int i = 0; i < record_blocks(F); i++, b++) {
+      for (int64_t i = 0; i < record_blocks(F); i++, b++) {
         if (from_memory) fetch(panel, b);
         const std::byte* w = panel + shape.quants_at + b * shape.quant_bytes;
-        tile_block<F>(record.block(i), w, b, x, rows, acc);
+        alignas(32) std::byte bytes[F.nibbles ? 512 : 1];
+        if constexpr (F.nibbles) {
+          unpack(w, bytes);
+          w = bytes;
+        }
+        if constexpr (kFew != 0)
+          few_rows<F, kFew>(record, i, w, block_rows(x, b), acc[0]);
+        else
+          many_rows<F>(record, i, w, block_rows(x, b), rows, acc);
       }
     }
     for (int i = 0; i < sides; i++) sums[i].push(acc[i]);
@@ -226,15 +254,16 @@ void tile(const MatmulJob& job, const std::byte* panel, int lanes, const RowTile
 
 template <QuantForm F>
 void panels(const MatmulJob& job, int64_t p0, int64_t p1) {
+  static constexpr decltype(&tile<F, 0>) kTiles[] = {tile<F, 0>, tile<F, 1>, tile<F, 2>,
+                                                     tile<F, 3>};
   for (int64_t p = p0; p < p1; p++) {
     const std::byte* panel = job.packed + p * job.panel_bytes;
     const int64_t left = job.n - p * kPanelRows;
     const int lanes = left < kPanelRows ? int(left) : kPanelRows;
     for (int64_t r = 0; r < job.rows; r += kRowTile) {
       const int64_t rows = job.rows - r < kRowTile ? job.rows - r : kRowTile;
-      const auto multiply = rows == 1 ? tile<F, true> : tile<F, false>;
-      multiply(job, panel, lanes, row_tile(job.q, r / kRowTile), int(rows), r == 0,
-               job.y + r * job.stride + p * kPanelRows);
+      kTiles[rows < kSide ? rows : 0](job, panel, lanes, row_tile(job.q, r / kRowTile), int(rows),
+                                      r == 0, job.y + r * job.stride + p * kPanelRows);
     }
   }
 }

@@ -43,39 +43,41 @@ struct BlockScales {
   __m256 minimum[2];                  // if the form has minima
 };
 
-// A record of a panel. What its blocks share is read once.
+// A record of a panel. What the blocks of a super-block share is read once.
 template <QuantForm F>
 class ScaleRecord {
  public:
-  __attribute__((always_inline)) inline explicit ScaleRecord(const std::byte* at)
-      : factors_(at + factors_at(F)) {
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++) {
-      scale_[i] = eight_halves(at + 16 * i);
-      if constexpr (F.minimum) minimum_[i] = eight_halves(at + 32 + 16 * i);
-    }
+  __attribute__((always_inline)) inline explicit ScaleRecord(const std::byte* at) : at_(at) {
+    if constexpr (F.super) shared_ = floats(at);
   }
   // Of block b of the record.
   __attribute__((always_inline)) inline BlockScales<F> block(int64_t b) const {
+    if constexpr (!F.super) return floats(at_ + b * factors_at(F));
     BlockScales<F> out;
-    const std::byte* factors = factors_ + 2 * kPanelRows * b;
+    const std::byte* factors = at_ + factors_at(F) + b * 2 * kPanelRows;
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
-      out.scale[0][i] = scale_[i];
-      if constexpr (F.minimum) out.minimum[i] = minimum_[i];
-      if constexpr (F.super) {
-        out.scale[0][i] = _mm256_mul_ps(scale_[i], eight_bytes(factors + 8 * i));
-        const __m256 second = eight_bytes(factors + kPanelRows + 8 * i);
-        if constexpr (F.halves) out.scale[1][i] = _mm256_mul_ps(scale_[i], second);
-        if constexpr (F.minimum) out.minimum[i] = _mm256_mul_ps(minimum_[i], second);
-      }
+      const __m256 second = eight_bytes(factors + kPanelRows + 8 * i);
+      out.scale[0][i] = _mm256_mul_ps(shared_.scale[0][i], eight_bytes(factors + 8 * i));
+      if constexpr (F.halves) out.scale[1][i] = _mm256_mul_ps(shared_.scale[0][i], second);
+      if constexpr (F.minimum) out.minimum[i] = _mm256_mul_ps(shared_.minimum[i], second);
     }
     return out;
   }
 
  private:
-  const std::byte* factors_;
-  __m256 scale_[2], minimum_[2];
+  static __attribute__((always_inline)) inline BlockScales<F> floats(const std::byte* at) {
+    BlockScales<F> out;
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+      out.scale[0][i] = eight_halves(at + 16 * i);
+      if constexpr (F.minimum) out.minimum[i] = eight_halves(at + 32 + 16 * i);
+    }
+    return out;
+  }
+
+  const std::byte* at_;
+  BlockScales<F> shared_;
 };
 
 }  // namespace
