@@ -5,6 +5,7 @@
 
 #include "base/half.h"
 #include "kernels/matrix.h"
+#include "kernels/panel_scales.h"
 
 namespace cohort {
 namespace {
@@ -18,25 +19,21 @@ T load(const std::byte* in) {
 
 // 32 columns of one row, as they go into a panel.
 struct RowBlock {
-  uint8_t quants[32];         // 16 of them for nibbles
-  std::byte scales[8];        // one or two, f16 or f32
-  std::byte minimum[4] = {};  // f16 or f32
+  uint8_t quants[32];  // 16 of them for nibbles
+  uint16_t floats[2];  // f16 scale and minimum, of the block or its super-block
+  int8_t factors[2];   // of types with super-blocks
 };
 
-void set_wide(RowBlock& out, float scale, float minimum) {
-  std::memcpy(out.scales, &scale, 4);
-  std::memcpy(out.minimum, &minimum, 4);
-}
-
-void read_5bit(const std::byte* quants, uint32_t high, int offset, RowBlock& out) {
+void read_5bit(const std::byte* quants, uint32_t high, RowBlock& out) {
   for (int i = 0; i < 16; i++) {
     const int byte = int(quants[i]);
-    out.quants[i] = uint8_t(((byte & 15) | int(high >> i & 1) << 4) - offset);
-    out.quants[i + 16] = uint8_t(((byte >> 4) | int(high >> (i + 16) & 1) << 4) - offset);
+    out.quants[i] = uint8_t((byte & 15) | int(high >> i & 1) << 4);
+    out.quants[i + 16] = uint8_t((byte >> 4) | int(high >> (i + 16) & 1) << 4);
   }
 }
 
-// Six-bit scale and minimum of group g of 32 of a q4_k or q5_k block.
+// Six-bit scale and minimum of group g of 32 of a q4_k or q5_k block. Its minima are subtracted, a
+// panel's are added.
 void read_group_scale(const std::byte* in, int g, RowBlock& out) {
   const auto byte = [&](int i) { return int(in[4 + i]); };
   int scale, minimum;
@@ -47,8 +44,10 @@ void read_group_scale(const std::byte* in, int g, RowBlock& out) {
     scale = (byte(g + 4) & 15) | byte(g - 4) >> 6 << 4;
     minimum = byte(g + 4) >> 4 | byte(g) >> 6 << 4;
   }
-  set_wide(out, half_to_float(load<uint16_t>(in)) * float(scale),
-           -(half_to_float(load<uint16_t>(in + 2)) * float(minimum)));
+  out.floats[0] = load<uint16_t>(in);
+  out.floats[1] = load<uint16_t>(in + 2) ^ 0x8000;
+  out.factors[0] = int8_t(scale);
+  out.factors[1] = int8_t(minimum);
 }
 
 // Nibbles of group g: 32 bytes hold two groups, low nibbles first.
@@ -78,17 +77,14 @@ void read_q5_k(const std::byte* in, int g, RowBlock& out) {
 }
 
 void read_q6_k(const std::byte* in, int g, RowBlock& out) {
-  const float scale = half_to_float(load<uint16_t>(in + 208));
+  out.floats[0] = load<uint16_t>(in + 208);
   const int half = g / 4, r = g % 4;
   const std::byte* low = in + half * 64 + r % 2 * 32;
   const std::byte* high = in + 128 + half * 32;
   for (int i = 0; i < 32; i++)
     out.quants[i] =
         uint8_t(((int(low[i]) >> r / 2 * 4 & 15) | (int(high[i]) >> 2 * r & 3) << 4) - 32);
-  for (int i = 0; i < 2; i++) {
-    const float step = scale * float(load<int8_t>(in + 192 + g * 2 + i));
-    std::memcpy(out.scales + 4 * i, &step, 4);
-  }
+  std::memcpy(out.factors, in + 192 + g * 2, 2);
 }
 
 // Columns 32 b .. of a stored row.
@@ -99,20 +95,26 @@ void read_block(const std::byte* row, int64_t b, const DTypeInfo& about, RowBloc
   if constexpr (kType == DType::q4_k) return read_q4_k(in, g, out);
   if constexpr (kType == DType::q5_k) return read_q5_k(in, g, out);
   if constexpr (kType == DType::q6_k) return read_q6_k(in, g, out);
-  std::memcpy(out.scales, in, 2);
-  if constexpr (quant_form(kType).minimum) std::memcpy(out.minimum, in + 2, 2);
+  std::memcpy(out.floats, in, quant_form(kType).minimum ? 4 : 2);
   if constexpr (kType == DType::q8_0) std::memcpy(out.quants, in + 2, 32);
   if constexpr (kType == DType::q4_0) std::memcpy(out.quants, in + 2, 16);
   if constexpr (kType == DType::q4_1) std::memcpy(out.quants, in + 4, 16);
-  if constexpr (kType == DType::q5_0) read_5bit(in + 6, load<uint32_t>(in + 2), 16, out);
-  if constexpr (kType == DType::q5_1) read_5bit(in + 8, load<uint32_t>(in + 4), 0, out);
+  if constexpr (kType == DType::q5_0) read_5bit(in + 6, load<uint32_t>(in + 2), out);
+  if constexpr (kType == DType::q5_1) read_5bit(in + 8, load<uint32_t>(in + 4), out);
+}
+
+// Lane r of block b of a record.
+void put_scales(QuantForm form, const RowBlock& block, int b, int r, std::byte* record) {
+  for (int i = 0; b == 0 && i < (form.minimum ? 2 : 1); i++)
+    std::memcpy(record + (i * kPanelRows + r) * 2, &block.floats[i], 2);
+  for (int i = 0; form.super && i < 2; i++)
+    record[factors_at(form, b) + i * kPanelRows + r] = std::byte(block.factors[i]);
 }
 
 // Any type, any number of rows, one block of one row after the other. Lanes without a row are left.
 template <DType kType>
 void pack_blocks(int64_t columns, int rows, const std::byte* stored, std::byte* panel) {
   constexpr QuantForm kForm = quant_form(kType);
-  constexpr size_t kElement = kForm.wide ? 4 : 2, kScales = kForm.halves ? 2 : 1;
   constexpr int kVectors = kForm.nibbles ? 4 : 8;
   const PanelShape shape = panel_shape(kForm, columns);
   const DTypeInfo& about = info(kType);
@@ -121,12 +123,8 @@ void pack_blocks(int64_t columns, int rows, const std::byte* stored, std::byte* 
     for (int r = 0; r < rows; r++) {
       RowBlock block;
       read_block<kType>(stored + r * row_bytes, b, about, block);
-      for (size_t i = 0; i < kScales; i++)
-        std::memcpy(panel + b * shape.scale_bytes + (i * kPanelRows + size_t(r)) * kElement,
-                    block.scales + i * kElement, kElement);
-      if (kForm.minimum)
-        std::memcpy(panel + shape.minima_at + (size_t(b) * kPanelRows + size_t(r)) * kElement,
-                    block.minimum, kElement);
+      put_scales(kForm, block, int(b % record_blocks(kForm)), r,
+                 panel + record_at(kForm, shape, b));
       std::byte* to = panel + shape.quants_at + b * shape.quant_bytes + r * 4;
       for (int g = 0; g < kVectors; g++) std::memcpy(to + g * 64, block.quants + g * 4, 4);
     }
@@ -199,9 +197,9 @@ void pack_words(int64_t columns, const std::byte* stored, std::byte* panel) {
   for (int64_t b = 0; b < shape.blocks; b++) {
     const std::byte* in = stored + b * kBytes;
     for (int r = 0; r < kPanelRows; r++) {
-      std::memcpy(panel + b * shape.scale_bytes + r * 2, in + r * row_bytes, 2);
-      if (kForm.minimum)
-        std::memcpy(panel + shape.minima_at + b * 32 + r * 2, in + r * row_bytes + 2, 2);
+      std::byte* record = panel + b * shape.record_bytes;
+      std::memcpy(record + r * 2, in + r * row_bytes, 2);
+      if (kForm.minimum) std::memcpy(record + 32 + r * 2, in + r * row_bytes + 2, 2);
     }
     std::byte* out = panel + shape.quants_at + b * shape.quant_bytes;
     for (int r = 0; r < kPanelRows; r += 4)
@@ -216,28 +214,6 @@ void pack_quants(int64_t columns, int rows, const std::byte* stored, std::byte* 
   if constexpr (kAsStored)
     if (rows == kPanelRows) return pack_words<kType>(columns, stored, panel);
   pack_blocks<kType>(columns, rows, stored, panel);
-}
-
-void pack_quantized(DType type, int64_t columns, int rows, const std::byte* stored,
-                    std::byte* panel) {
-  switch (type) {
-    case DType::q8_0:
-      return pack_quants<DType::q8_0>(columns, rows, stored, panel);
-    case DType::q4_0:
-      return pack_quants<DType::q4_0>(columns, rows, stored, panel);
-    case DType::q4_1:
-      return pack_quants<DType::q4_1>(columns, rows, stored, panel);
-    case DType::q5_0:
-      return pack_quants<DType::q5_0>(columns, rows, stored, panel);
-    case DType::q5_1:
-      return pack_quants<DType::q5_1>(columns, rows, stored, panel);
-    case DType::q4_k:
-      return pack_quants<DType::q4_k>(columns, rows, stored, panel);
-    case DType::q5_k:
-      return pack_quants<DType::q5_k>(columns, rows, stored, panel);
-    default:
-      return pack_quants<DType::q6_k>(columns, rows, stored, panel);
-  }
 }
 
 // Columns of 16 rows, one cache line of each row: lines of rows that lie a power of two apart fall
@@ -271,29 +247,24 @@ void pack_plain(int64_t columns, int rows, const std::byte* stored, std::byte* p
                   stored + r * row_bytes + k * int64_t(kElement), kElement);
 }
 
-float narrow_or_wide(bool wide, const std::byte* in) {
-  return wide ? load<float>(in) : half_to_float(load<uint16_t>(in));
-}
-
 void unpack_quants(DType type, int64_t columns, const std::byte* panel, int lane, float* out) {
   const QuantForm form = quant_form(type);
   const PanelShape shape = panel_shape(form, columns);
-  const int element = form.wide ? 4 : 2;
-  for (int64_t k = 0; k < columns; k++) {
-    const int64_t b = k / kQuantBlock;
-    const int c = int(k % kQuantBlock), at = form.nibbles ? c % 16 : c;
-    const int scale_index = (form.halves ? c / 16 : 0) * kPanelRows + lane;
-    const std::byte byte =
-        panel[shape.quants_at + b * shape.quant_bytes + at / 4 * 64 + lane * 4 + at % 4];
-    const int q = form.nibbles ? (int(byte) >> c / 16 * 4 & 15) - form.offset : int(int8_t(byte));
-    const float scale =
-        narrow_or_wide(form.wide, panel + b * shape.scale_bytes + scale_index * element);
-    const float minimum =
-        form.minimum
-            ? narrow_or_wide(form.wide, panel + shape.minima_at + (b * kPanelRows + lane) * element)
-            : 0;
-    // The product is exact, so this rounds once at most, as separate operations would.
-    out[k] = form.minimum ? scale * float(q) + minimum : scale * float(q);
+  const PanelScales scales(form, shape, panel);
+  constexpr int kHalf = kQuantBlock / 2;
+  for (int64_t i = 0; i < 2 * shape.blocks; i++) {
+    const int64_t b = i / 2;
+    const int half = int(i % 2);
+    const float scale = scales.scale(b, form.halves ? half : 0, lane);
+    const float minimum = scales.minimum(b, lane);
+    const std::byte* quants = panel + shape.quants_at + b * shape.quant_bytes + lane * 4;
+    for (int c = 0; c < kHalf; c++, out++) {
+      const int at = form.nibbles ? c : half * kHalf + c;
+      const std::byte byte = quants[at / 4 * 64 + at % 4];
+      const int q = (form.nibbles ? int(byte) >> half * 4 & 15 : int(int8_t(byte))) - form.offset;
+      // The product is exact, so this rounds once at most, as separate operations would.
+      *out = form.minimum ? scale * float(q) + minimum : scale * float(q);
+    }
   }
 }
 
@@ -316,10 +287,9 @@ void pack_panel(DType type, int64_t columns, int rows, const std::byte* stored, 
   }
   const QuantForm form = quant_form(type);
   const PanelShape shape = panel_shape(form, columns);
-  const int64_t minima = form.minimum ? shape.blocks * kPanelRows * (form.wide ? 4 : 2) : 0;
-  const int64_t padding = shape.minima_at + minima;
+  const int64_t padding = record_at(form, shape, shape.blocks);
   std::memset(panel + padding, 0, size_t(shape.quants_at - padding));
-  pack_quantized(type, columns, rows, stored, panel);
+  for_form(type, [&](auto f) { pack_quants<f.type>(columns, rows, stored, panel); });
 }
 
 void unpack_row(DType type, int64_t columns, const std::byte* panel, int lane, float* out) {

@@ -34,7 +34,7 @@
 namespace cohort {
 
 // Of the format and of all that decides a packed byte: kernels/packed.h, the order of the loader.
-inline constexpr uint32_t kWeightCacheVersion = 1;
+inline constexpr uint32_t kWeightCacheVersion = 3;
 inline constexpr uint64_t kCachePiece = uint64_t(1) << 20;
 inline constexpr uint64_t kCacheAlignment = 64;
 

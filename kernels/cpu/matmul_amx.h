@@ -10,6 +10,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/matmul_avx512.h"
 #include "kernels/cpu/matmul_job.h"
 #include "kernels/cpu/unit_sums.h"
 #include "kernels/packed.h"
@@ -95,10 +96,11 @@ __attribute__((always_inline)) inline void unpack_nibbles(const std::byte* from,
                        _mm512_permutexvar_epi16(_mm512_srli_epi16(v, unsigned(4 * i)), table));
 }
 
-// 64 bytes of int8, columns 4 g ..: two rows. The lower half of a small integer's f32 is empty.
+// 64 bytes of integers, columns 4 g ..: two rows. The lower half of a small one's f32 is empty.
+template <int kOffset>
 __attribute__((always_inline)) inline void unpack_bytes(const std::byte* from, TileBytes& to,
                                                         int g) {
-  const __m512i v = _mm512_loadu_si512(from);
+  const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(from), _mm512_set1_epi8(int8_t(kOffset)));
   const auto widened = [&](unsigned byte) __attribute__((always_inline)) {
     const __m512i alone = _mm512_srai_epi32(_mm512_slli_epi32(v, 24 - 8 * byte), 24);
     return _mm512_castps_si512(_mm512_cvtepi32_ps(alone));
@@ -110,29 +112,21 @@ __attribute__((always_inline)) inline void unpack_bytes(const std::byte* from, T
   _mm512_store_si512(to.bytes + (2 * g + 1) * kTileRowBytes, pair(widened(1), widened(3)));
 }
 
-template <bool kWide>
-__attribute__((always_inline)) inline __m512 scales(const std::byte* at, int64_t i) {
-  if constexpr (kWide) return _mm512_loadu_ps(at + i * 64);
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at + i * 32)));
-}
-
 // Blocks [b0, b1) of a panel.
-template <DType kType>
+template <QuantForm F>
 void unpack(const std::byte* panel, const PanelShape& shape, int64_t b0, int64_t b1, Chunk& to) {
-  constexpr QuantForm kForm = quant_form(kType);
-  constexpr int kHalves = kForm.halves ? 2 : 1;
+  constexpr int kHalves = F.halves ? 2 : 1;
   for (int64_t b = b0; b < b1; b++) {
     const int64_t i = b - b0;
     const std::byte* q = panel + shape.quants_at + b * shape.quant_bytes;
-    for (int h = 0; h < kHalves; h++)
-      _mm512_store_ps(to.scale[i * kHalves + h], scales<kForm.wide>(panel, b * kHalves + h));
-    if constexpr (kForm.minimum)
-      _mm512_store_ps(to.minimum[i], scales<kForm.wide>(panel + shape.minima_at, b));
-    for (int g = 0; g < (kForm.nibbles ? 4 : 8); g++)
-      if constexpr (kForm.nibbles)
-        unpack_nibbles<kForm.offset>(q + g * 64, to.w[i], g);
+    const BlockScales<F> scales(shape, panel, b);
+    for (int h = 0; h < kHalves; h++) _mm512_store_ps(to.scale[i * kHalves + h], scales.scale[h]);
+    if constexpr (F.minimum) _mm512_store_ps(to.minimum[i], scales.minimum);
+    for (int g = 0; g < (F.nibbles ? 4 : 8); g++)
+      if constexpr (F.nibbles)
+        unpack_nibbles<F.offset>(q + g * 64, to.w[i], g);
       else
-        unpack_bytes(q + g * 64, to.w[i], g);
+        unpack_bytes<F.offset>(q + g * 64, to.w[i], g);
   }
 }
 
@@ -151,11 +145,10 @@ template <int kSlot>
 struct Slot {};
 
 // The tile of sums kSlot = product i.
-template <DType kType, int kSlot, class Tiles>
+template <QuantForm F, int kSlot, class Tiles>
 __attribute__((always_inline)) inline void begin_product(Tiles& tiles, const Operands& in,
                                                          Slot<kSlot>, int64_t i) {
-  constexpr int kHalves = quant_form(kType).halves ? 2 : 1, kLeft = 4 + kSlot % 2,
-                kRight = 6 + kSlot % 2;
+  constexpr int kHalves = F.halves ? 2 : 1, kLeft = 4 + kSlot % 2, kRight = 6 + kSlot % 2;
   if (i >= in.products) return;
   const int64_t block = i / kHalves, half = i % kHalves;
   tiles.template zero<kSlot>();
@@ -166,31 +159,30 @@ __attribute__((always_inline)) inline void begin_product(Tiles& tiles, const Ope
 }
 
 // acc += product i, which is in sums[kSlot]; half way through, the next one is stored.
-template <DType kType, int kSlot, class Tiles>
+template <QuantForm F, int kSlot, class Tiles>
 __attribute__((always_inline)) inline void fold(Tiles& tiles, const Operands& in, Slot<kSlot>,
                                                 TileBytes (&sums)[kAhead], __m512 (&acc)[kRowTile],
                                                 int64_t i) {
-  constexpr QuantForm kForm = quant_form(kType);
   constexpr int kNext = (kSlot + 1) % kAhead;
-  const int64_t block = kForm.halves ? i / 2 : i;
+  const int64_t block = F.halves ? i / 2 : i;
   const float *d = in.d + block * kRowTile, *s = in.s + block * kRowTile;
   const auto* products = reinterpret_cast<const float*>(sums[kSlot].bytes);
   const __m512 scale = _mm512_load_ps(in.w.scale[i]);
   __m512 minimum = _mm512_setzero_ps();
-  if constexpr (kForm.minimum) minimum = _mm512_load_ps(in.w.minimum[i]);
+  if constexpr (F.minimum) minimum = _mm512_load_ps(in.w.minimum[i]);
 #pragma GCC unroll 16
   for (int m = 0; m < kRowTile; m++) {
     if (m == kRowTile / 2 && i + 1 < in.products)
       tiles.template store<kNext>(sums[kNext].bytes, kTileRowBytes);
     acc[m] = _mm512_fmadd_ps(_mm512_mul_ps(scale, _mm512_set1_ps(d[m])),
                              _mm512_load_ps(products + m * kPanelRows), acc[m]);
-    if constexpr (kForm.minimum) acc[m] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(s[m]), acc[m]);
+    if constexpr (F.minimum) acc[m] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(s[m]), acc[m]);
   }
 }
 
 // Adds a chunk to the sums of a row tile. acc must stay in registers: every loop over it is
 // unrolled, and everything that takes it is inlined.
-template <DType kType, class Tiles>
+template <QuantForm F, class Tiles>
 void add_chunk(Tiles& tiles, Operands in, StripSums& sums) {
   TileBytes products[kAhead];
   __m512 acc[kRowTile];
@@ -206,16 +198,16 @@ void add_chunk(Tiles& tiles, Operands in, StripSums& sums) {
       left = in.unit_products;
     }
     left--;
-    begin_product<kType>(tiles, in, slot, i + kAhead);
+    begin_product<F>(tiles, in, slot, i + kAhead);
     if (in.next)
       for (int64_t at = 0; at < in.next_bytes; at += 64)
         _mm_prefetch(in.next + i * in.next_bytes + at, _MM_HINT_T1);
-    fold<kType>(tiles, in, slot, products, acc, i);
+    fold<F>(tiles, in, slot, products, acc, i);
   };
-  begin_product<kType>(tiles, in, Slot<0>(), 0);
-  begin_product<kType>(tiles, in, Slot<1>(), 1);
-  begin_product<kType>(tiles, in, Slot<2>(), 2);
-  begin_product<kType>(tiles, in, Slot<3>(), 3);
+  begin_product<F>(tiles, in, Slot<0>(), 0);
+  begin_product<F>(tiles, in, Slot<1>(), 1);
+  begin_product<F>(tiles, in, Slot<2>(), 2);
+  begin_product<F>(tiles, in, Slot<3>(), 3);
   tiles.template store<0>(products[0].bytes, kTileRowBytes);
   for (int64_t i = 0; i < in.products; i += kAhead) {
     step(Slot<0>(), i);
@@ -244,11 +236,10 @@ void add_chunk(Tiles& tiles, Operands in, StripSums& sums) {
 }
 
 // One panel by row tiles [t0, t0 + tiles).
-template <DType kType, class Tiles>
+template <QuantForm F, class Tiles>
 void multiply_strip(Tiles& tiles, const MatmulJob& job, int64_t p, int64_t t0, int64_t count) {
-  constexpr QuantForm kForm = quant_form(kType);
-  constexpr int kHalves = kForm.halves ? 2 : 1;
-  const PanelShape shape = panel_shape(kForm, job.columns);
+  constexpr int kHalves = F.halves ? 2 : 1;
+  const PanelShape shape = panel_shape(F, job.columns);
   const int64_t first = job.begin / kQuantBlock, blocks = job.end / kQuantBlock - first;
   const int64_t chunks = (blocks + kChunkBlocks - 1) / kChunkBlocks;
   const int unit_products = int(job.unit_columns / kQuantBlock * kHalves);
@@ -261,7 +252,7 @@ void multiply_strip(Tiles& tiles, const MatmulJob& job, int64_t p, int64_t t0, i
   }
   for (int64_t c = 0; c < chunks; c++) {
     const int64_t b0 = first + blocks * c / chunks, b1 = first + blocks * (c + 1) / chunks;
-    unpack<kType>(panel, shape, b0, b1, scratch.chunk);
+    unpack<F>(panel, shape, b0, b1, scratch.chunk);
     for (int64_t t = 0; t < count; t++) {
       const RowTile x = row_tile(job.q, t0 + t);
       const Operands in{scratch.chunk,
@@ -272,7 +263,7 @@ void multiply_strip(Tiles& tiles, const MatmulJob& job, int64_t p, int64_t t0, i
                         unit_products,
                         t == 0 ? panel + shape.quants_at + b1 * shape.quant_bytes : nullptr,
                         shape.bytes / shape.blocks / kHalves};
-      add_chunk<kType>(tiles, in, scratch.sums[t]);
+      add_chunk<F>(tiles, in, scratch.sums[t]);
     }
   }
   const int64_t lanes = job.n - p * kPanelRows;
@@ -284,14 +275,14 @@ void multiply_strip(Tiles& tiles, const MatmulJob& job, int64_t p, int64_t t0, i
   }
 }
 
-template <DType kType, class Tiles>
+template <QuantForm F, class Tiles>
 void multiply_panels(const MatmulJob& job, int64_t p0, int64_t p1) {
   Tiles tiles;
   const int64_t row_tiles = (job.rows + kRowTile - 1) / kRowTile;
-  tiles.configure(kTileRows, quant_form(kType).halves ? 8 : 16);
+  tiles.configure(kTileRows, F.halves ? 8 : 16);
   for (int64_t t = 0; t < row_tiles; t += kStripTiles) {
     const int64_t rest = row_tiles - t, count = rest < kStripTiles ? rest : kStripTiles;
-    for (int64_t p = p0; p < p1; p++) multiply_strip<kType>(tiles, job, p, t, count);
+    for (int64_t p = p0; p < p1; p++) multiply_strip<F>(tiles, job, p, t, count);
   }
   tiles.release();
 }
@@ -301,22 +292,7 @@ template <class Tiles>
 void multiply_on_tiles(const MatmulJob& job, int64_t p0, int64_t p1) {
   const bool tiled = job.quantized && job.int8 && job.q.tiled;
   if (!tiled || job.rows < kFewestTiledRows) return matmul_avx512(job, p0, p1);
-  switch (job.type) {
-    case DType::q4_0:
-      return multiply_panels<DType::q4_0, Tiles>(job, p0, p1);
-    case DType::q4_1:
-      return multiply_panels<DType::q4_1, Tiles>(job, p0, p1);
-    case DType::q5_1:
-      return multiply_panels<DType::q5_1, Tiles>(job, p0, p1);
-    case DType::q4_k:
-      return multiply_panels<DType::q4_k, Tiles>(job, p0, p1);
-    case DType::q5_k:
-      return multiply_panels<DType::q5_k, Tiles>(job, p0, p1);
-    case DType::q6_k:
-      return multiply_panels<DType::q6_k, Tiles>(job, p0, p1);
-    default:  // q8_0, and q5_0, which has the same form here
-      return multiply_panels<DType::q8_0, Tiles>(job, p0, p1);
-  }
+  for_form(job.type, [&](auto f) { multiply_panels<f.form, Tiles>(job, p0, p1); });
 }
 
 }  // namespace

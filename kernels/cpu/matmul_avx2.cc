@@ -19,16 +19,11 @@ namespace {
 constexpr int kSide = 4;
 constexpr int kSides = kRowTile / kSide;
 
-// What is added to weights to make them unsigned, and taken off again as kBias * (sum of x). 0:
-// they are unsigned, or |w| is the unsigned factor and x takes w's sign, which is exact even for
-// w = -128, because x never is. That takes longer with each row, but a single row (N) reads memory
-// the faster for it: quants are not needed before they were asked for.
-template <QuantForm F, int N>
-constexpr int kBias = F.nibbles                                     ? F.offset
-                      : F.small && !F.minimum && !F.halves && N > 1 ? 16
-                                                                    : 0;
-template <QuantForm F, int N>
-constexpr bool kSigned = !F.nibbles && !F.minimum && kBias<F, N> == 0;
+// Whether weights are signed: then |w| is the unsigned factor and x takes w's sign, which is exact
+// even for w = -128, because x never is. An offset makes them unsigned, and is taken off again as
+// offset * (sum of x).
+template <QuantForm F>
+constexpr bool kSigned = !F.nibbles && !F.minimum && F.offset == 0;
 
 COHORT_INLINE __m256i load(const std::byte* p) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
@@ -62,20 +57,16 @@ COHORT_INLINE void sixteen_bits(const std::byte* w, const int8_t* x, bool first,
                                 __m256i (&s)[2 * N]) {
 #pragma GCC unroll 4
   for (int g = G0; g < G0 + 4; g++) {
-    __m256i low = load(w + 64 * g), high = load(w + 64 * g + 32);
-    if constexpr (kBias<F, N> == 16) {
-      low = _mm256_add_epi8(low, _mm256_set1_epi8(16));
-      high = _mm256_add_epi8(high, _mm256_set1_epi8(16));
-    }
-    const __m256i u = kSigned<F, N> ? _mm256_abs_epi8(low) : low;
-    const __m256i v = kSigned<F, N> ? _mm256_abs_epi8(high) : high;
+    const __m256i low = load(w + 64 * g), high = load(w + 64 * g + 32);
+    const __m256i u = kSigned<F> ? _mm256_abs_epi8(low) : low;
+    const __m256i v = kSigned<F> ? _mm256_abs_epi8(high) : high;
 #pragma GCC unroll 4
     for (int n = 0; n < N; n++) {
       const __m256i columns = four_columns(x + n * kQuantBlock + 4 * g);
       const __m256i a =
-          _mm256_maddubs_epi16(u, kSigned<F, N> ? _mm256_sign_epi8(columns, low) : columns);
+          _mm256_maddubs_epi16(u, kSigned<F> ? _mm256_sign_epi8(columns, low) : columns);
       const __m256i b =
-          _mm256_maddubs_epi16(v, kSigned<F, N> ? _mm256_sign_epi8(columns, high) : columns);
+          _mm256_maddubs_epi16(v, kSigned<F> ? _mm256_sign_epi8(columns, high) : columns);
       s[2 * n] = first && g == G0 ? a : _mm256_add_epi16(s[2 * n], a);
       s[2 * n + 1] = first && g == G0 ? b : _mm256_add_epi16(s[2 * n + 1], b);
       in_order(s[2 * n]);
@@ -113,25 +104,17 @@ COHORT_INLINE void widen(__m256i (&s)[2 * N]) {
   for (int i = 0; i < 2 * N; i++) s[i] = _mm256_madd_epi16(s[i], _mm256_set1_epi16(1));
 }
 
-// Eight scales or minima.
-template <QuantForm F>
-COHORT_INLINE __m256 eight(const std::byte* p, int64_t i) {
-  if constexpr (F.wide) return _mm256_load_ps(reinterpret_cast<const float*>(p) + i);
-  return _mm256_cvtph_ps(
-      _mm_load_si128(reinterpret_cast<const __m128i*>(reinterpret_cast<const uint16_t*>(p) + i)));
-}
-
 // acc = fma(d_w d_x, dot, acc) for N rows, both halves.
 template <int N>
-COHORT_INLINE void accumulate(__m256 low, __m256 high, const float* d, const __m256i (&dot)[2 * N],
+COHORT_INLINE void accumulate(const __m256 (&scale)[2], const float* d, const __m256i (&dot)[2 * N],
                               __m256* acc) {
 #pragma GCC unroll 4
   for (int n = 0; n < N; n++) {
     const __m256 row = _mm256_broadcast_ss(d + n);
     acc[2 * n] =
-        _mm256_fmadd_ps(_mm256_mul_ps(low, row), _mm256_cvtepi32_ps(dot[2 * n]), acc[2 * n]);
-    acc[2 * n + 1] = _mm256_fmadd_ps(_mm256_mul_ps(high, row), _mm256_cvtepi32_ps(dot[2 * n + 1]),
-                                     acc[2 * n + 1]);
+        _mm256_fmadd_ps(_mm256_mul_ps(scale[0], row), _mm256_cvtepi32_ps(dot[2 * n]), acc[2 * n]);
+    acc[2 * n + 1] = _mm256_fmadd_ps(_mm256_mul_ps(scale[1], row),
+                                     _mm256_cvtepi32_ps(dot[2 * n + 1]), acc[2 * n + 1]);
   }
 }
 
@@ -142,22 +125,29 @@ struct BlockRows {
   const int32_t* sum;
 };
 
-// -kBias * (sum of x) of N rows, added to dot.
+COHORT_INLINE BlockRows block_rows(const RowTile& x, int64_t b) {
+  const int64_t slot = b * kRowTile;
+  return {x.q + b * x.block_bytes, x.d + slot, x.s + slot, x.sum + slot};
+}
+
+// -offset * (sum of x) of N rows, added to dot.
 template <QuantForm F, int N>
-COHORT_INLINE void take_bias_off(const int32_t* sum, __m256i (&dot)[2 * N]) {
+COHORT_INLINE void take_offset_off(const int32_t* sum, __m256i (&dot)[2 * N]) {
+  constexpr int kShift = __builtin_ctz(F.offset);
+  static_assert(1 << kShift == F.offset);
 #pragma GCC unroll 4
   for (int n = 0; n < N; n++) {
-    const __m256i bias = _mm256_slli_epi32(_mm256_set1_epi32(sum[n]), kBias<F, N> == 8 ? 3 : 4);
-    dot[2 * n] = _mm256_sub_epi32(dot[2 * n], bias);
-    dot[2 * n + 1] = _mm256_sub_epi32(dot[2 * n + 1], bias);
+    const __m256i offset = _mm256_slli_epi32(_mm256_set1_epi32(sum[n]), kShift);
+    dot[2 * n] = _mm256_sub_epi32(dot[2 * n], offset);
+    dot[2 * n + 1] = _mm256_sub_epi32(dot[2 * n + 1], offset);
   }
 }
 
-// One block of a panel with N rows; acc [N][2]. scales, minima: of this block. w: its weights as
-// bytes.
-template <QuantForm F, int N>
-COHORT_INLINE void block(const std::byte* scales, const std::byte* minima, const std::byte* w,
-                         const BlockRows& x, __m256* acc) {
+// One block of a panel with N rows; acc [N][2]. w: its weights as bytes. scales_after(dot): its
+// scales, which may be read as late as dot is there.
+template <QuantForm F, int N, class ScalesAfter>
+COHORT_INLINE void block(const ScalesAfter& scales_after, const std::byte* w, const BlockRows& x,
+                         __m256* acc) {
   __m256i dot[2 * N];
   if constexpr (F.nibbles) {
     sixteen_bits<F, N, 0>(w, x.q, true, dot);
@@ -166,7 +156,7 @@ COHORT_INLINE void block(const std::byte* scales, const std::byte* minima, const
   } else if constexpr (F.small) {
     sixteen_bits<F, N, 0>(w, x.q, true, dot);
     widen<N>(dot);
-    if constexpr (F.halves) accumulate<N>(eight<F>(scales, 0), eight<F>(scales, 8), x.d, dot, acc);
+    if constexpr (F.halves) accumulate<N>(scales_after(dot[0]).scale[0], x.d, dot, acc);
     __m256i rest[2 * N];
     sixteen_bits<F, N, 4>(w, x.q, true, rest);
     widen<N>(rest);
@@ -175,63 +165,83 @@ COHORT_INLINE void block(const std::byte* scales, const std::byte* minima, const
   } else {
     all_bits<N>(w, x.q, dot);
   }
-  if constexpr (kBias<F, N> != 0) take_bias_off<F, N>(x.sum, dot);
-  constexpr int kLast = F.halves ? kPanelRows : 0;
-  accumulate<N>(eight<F>(scales, kLast), eight<F>(scales, kLast + 8), x.d, dot, acc);
+  if constexpr (F.offset != 0) take_offset_off<F, N>(x.sum, dot);
+  const BlockScales<F>& scales = scales_after(dot[0]);
+  accumulate<N>(scales.scale[F.halves], x.d, dot, acc);
   if constexpr (F.minimum) {
-    const __m256 low = eight<F>(minima, 0), high = eight<F>(minima, 8);
 #pragma GCC unroll 4
     for (int n = 0; n < N; n++) {
       const __m256 row = _mm256_broadcast_ss(x.s + n);
-      acc[2 * n] = _mm256_fmadd_ps(low, row, acc[2 * n]);
-      acc[2 * n + 1] = _mm256_fmadd_ps(high, row, acc[2 * n + 1]);
+      acc[2 * n] = _mm256_fmadd_ps(scales.minimum[0], row, acc[2 * n]);
+      acc[2 * n + 1] = _mm256_fmadd_ps(scales.minimum[1], row, acc[2 * n + 1]);
     }
   }
 }
 
-// Block b of a panel with the first `rows` rows of a tile.
-template <QuantForm F>
-COHORT_INLINE void tile_block(const PanelShape& shape, const std::byte* panel, int64_t b,
-                              const RowTile& x, int rows, __m256 (&acc)[kSides][2 * kSide]) {
-  const std::byte* w = panel + shape.quants_at + b * shape.quant_bytes;
-  alignas(32) std::byte bytes[F.nibbles ? 512 : 1];
-  if constexpr (F.nibbles) {
-    unpack(w, bytes);
-    w = bytes;
-  }
-  const std::byte* scales = panel + b * shape.scale_bytes;
-  const std::byte* minima = panel + shape.minima_at + b * kPanelRows * (F.wide ? 4 : 2);
-  const int64_t slot = b * kRowTile;
-  BlockRows at{x.q + b * x.block_bytes, x.d + slot, x.s + slot, x.sum + slot};
-  int side = 0;
-  for (; rows >= kSide; rows -= kSide, side++) {
-    block<F, kSide>(scales, minima, w, at, acc[side]);
-    at = {at.q + kSide * kQuantBlock, at.d + kSide, at.s + kSide, at.sum + kSide};
-  }
-  if (rows == 3) block<F, 3>(scales, minima, w, at, acc[side]);
-  if (rows == 2) block<F, 2>(scales, minima, w, at, acc[side]);
-  if (rows == 1) block<F, 1>(scales, minima, w, at, acc[side]);
+// Block i of a record with the first N rows of a tile. w: its weights as bytes.
+template <QuantForm F, int N>
+COHORT_INLINE void few_rows(const ScaleRecord<F>& record, int64_t i, const std::byte* w,
+                            const BlockRows& x, __m256* acc) {
+  // Until then registers are for weights and sums.
+  const auto late = [&](const __m256i& dot) __attribute__((always_inline)) {
+    int64_t same = i;
+    asm("" : "+r"(same) : "x"(dot));
+    return record.block(same);
+  };
+  block<F, N>(late, w, x, acc);
 }
 
-// Up to 16 rows, a tile's first, with one panel. from_memory: whether the panel
-// comes from there.
-// kOne: a single row, whose sums stay in registers.
-template <QuantForm F, bool kOne>
+// The same with the first `rows` rows.
+template <QuantForm F>
+COHORT_INLINE void many_rows(const ScaleRecord<F>& record, int64_t i, const std::byte* w,
+                             BlockRows x, int rows, __m256 (&acc)[kSides][2 * kSide]) {
+  const BlockScales<F> scales = record.block(i);
+  const auto ready = [&](const __m256i&) __attribute__((always_inline))->const BlockScales<F>& {
+    return scales;
+  };
+  int side = 0;
+  for (; rows >= kSide; rows -= kSide, side++) {
+    const std::byte* same = w;
+    asm("" : "+r"(same));  // else GCC would read all weights before the first side, onto the stack
+    block<F, kSide>(ready, same, x, acc[side]);
+    x = {x.q + kSide * kQuantBlock, x.d + kSide, x.s + kSide, x.sum + kSide};
+  }
+  if (rows == 3) block<F, 3>(ready, w, x, acc[side]);
+  if (rows == 2) block<F, 2>(ready, w, x, acc[side]);
+  if (rows == 1) block<F, 1>(ready, w, x, acc[side]);
+}
+
+// Up to 16 rows, a tile's first, with one panel. from_memory: whether the panel comes from there.
+// kFew: 1 to 3, so many rows, whose sums stay in registers; 0: `some`.
+template <QuantForm F, int kFew>
 void tile(const MatmulJob& job, const std::byte* panel, int lanes, const RowTile& x, int some,
           bool from_memory, float* y) {
-  const int rows = kOne ? 1 : some;
+  constexpr int kWidth = 2 * (kFew ? kFew : kSide);
+  const int rows = kFew ? kFew : some;
   const PanelShape shape = panel_shape(F, job.columns);
   const PanelFetch<F> fetch(shape);
-  const int sides = (rows + kSide - 1) / kSide;
-  UnitSums<__m256, 2 * kSide> sums[kSides];
-  __m256 acc[kSides][2 * kSide];
+  const int sides = kFew ? 1 : (rows + kSide - 1) / kSide;
+  UnitSums<__m256, kWidth> sums[kFew ? 1 : kSides];
+  __m256 acc[kFew ? 1 : kSides][kWidth];
   for (int64_t b = job.begin / kQuantBlock, last = job.end / kQuantBlock; b < last;) {
     for (int i = 0; i < sides; i++)
 #pragma GCC unroll 8
       for (auto& a : acc[i]) a = _mm256_setzero_ps();
-    for (const int64_t end = b + job.unit_columns / kQuantBlock; b < end; b++) {
-      if (from_memory) fetch(panel, b);
-      tile_block<F>(shape, panel, b, x, rows, acc);
+    for (const int64_t end = b + job.unit_columns / kQuantBlock; b < end;) {
+      const ScaleRecord<F> record(panel + record_at(F, shape, b));
+      for (int64_t i = 0; i < record_blocks(F); i++, b++) {
+        if (from_memory) fetch(panel, b);
+        const std::byte* w = panel + shape.quants_at + b * shape.quant_bytes;
+        alignas(32) std::byte bytes[F.nibbles ? 512 : 1];
+        if constexpr (F.nibbles) {
+          unpack(w, bytes);
+          w = bytes;
+        }
+        if constexpr (kFew != 0)
+          few_rows<F, kFew>(record, i, w, block_rows(x, b), acc[0]);
+        else
+          many_rows<F>(record, i, w, block_rows(x, b), rows, acc);
+      }
     }
     for (int i = 0; i < sides; i++) sums[i].push(acc[i]);
   }
@@ -244,15 +254,16 @@ void tile(const MatmulJob& job, const std::byte* panel, int lanes, const RowTile
 
 template <QuantForm F>
 void panels(const MatmulJob& job, int64_t p0, int64_t p1) {
+  static constexpr decltype(&tile<F, 0>) kTiles[] = {tile<F, 0>, tile<F, 1>, tile<F, 2>,
+                                                     tile<F, 3>};
   for (int64_t p = p0; p < p1; p++) {
     const std::byte* panel = job.packed + p * job.panel_bytes;
     const int64_t left = job.n - p * kPanelRows;
     const int lanes = left < kPanelRows ? int(left) : kPanelRows;
     for (int64_t r = 0; r < job.rows; r += kRowTile) {
       const int64_t rows = job.rows - r < kRowTile ? job.rows - r : kRowTile;
-      const auto multiply = rows == 1 ? tile<F, true> : tile<F, false>;
-      multiply(job, panel, lanes, row_tile(job.q, r / kRowTile), int(rows), r == 0,
-               job.y + r * job.stride + p * kPanelRows);
+      kTiles[rows < kSide ? rows : 0](job, panel, lanes, row_tile(job.q, r / kRowTile), int(rows),
+                                      r == 0, job.y + r * job.stride + p * kPanelRows);
     }
   }
 }
@@ -261,24 +272,7 @@ void panels(const MatmulJob& job, int64_t p0, int64_t p1) {
 
 void matmul_avx2(const MatmulJob& job, int64_t p0, int64_t p1) {
   if (!job.quantized || !job.int8) return matmul_plain_avx2(job, p0, p1);
-  switch (job.type) {
-    case DType::q4_0:
-      return panels<quant_form(DType::q4_0)>(job, p0, p1);
-    case DType::q4_1:
-      return panels<quant_form(DType::q4_1)>(job, p0, p1);
-    case DType::q5_0:
-      return panels<quant_form(DType::q5_0)>(job, p0, p1);
-    case DType::q5_1:
-      return panels<quant_form(DType::q5_1)>(job, p0, p1);
-    case DType::q4_k:
-      return panels<quant_form(DType::q4_k)>(job, p0, p1);
-    case DType::q5_k:
-      return panels<quant_form(DType::q5_k)>(job, p0, p1);
-    case DType::q6_k:
-      return panels<quant_form(DType::q6_k)>(job, p0, p1);
-    default:
-      return panels<quant_form(DType::q8_0)>(job, p0, p1);
-  }
+  for_form(job.type, [&](auto f) { panels<f.form>(job, p0, p1); });
 }
 
 }  // namespace cohort

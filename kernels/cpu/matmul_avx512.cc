@@ -20,9 +20,9 @@ constexpr int kSide = 4;
 // The multiplier of weights is unsigned: what is added to them to make them so, and taken off again
 // by sums that start at -bias * (sum of x).
 template <QuantForm F>
-constexpr int kBias = F.nibbles   ? F.offset
-                      : F.minimum ? 0
-                                  : 128;
+constexpr int kBias = F.offset != 0            ? F.offset
+                      : F.nibbles || F.minimum ? 0
+                                               : 128;
 
 template <QuantForm F>
 COHORT_INLINE void unpack(const std::byte* q, __m512i (&w)[8]) {
@@ -39,17 +39,9 @@ COHORT_INLINE void unpack(const std::byte* q, __m512i (&w)[8]) {
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
       w[g] = _mm512_load_si512(q + 64 * g);
-      if constexpr (kBias<F> != 0) w[g] = _mm512_xor_si512(w[g], bias);
+      if constexpr (kBias<F> == 128) w[g] = _mm512_xor_si512(w[g], bias);
     }
   }
-}
-
-// Scales or minima of 16 lanes.
-template <QuantForm F>
-COHORT_INLINE __m512 lanes(const std::byte* p, int64_t i) {
-  if constexpr (F.wide) return _mm512_load_ps(reinterpret_cast<const float*>(p) + i);
-  return _mm512_cvtph_ps(_mm256_load_si256(
-      reinterpret_cast<const __m256i*>(reinterpret_cast<const uint16_t*>(p) + i)));
 }
 
 // Where the sums of M rows of a block start. Two numbers a row where each half of the block has a
@@ -88,7 +80,7 @@ struct Starts {
 
  private:
   static COHORT_INLINE __m512i minus_bias(__m512i sum) {
-    constexpr int kShift = kBias<F> == 8 ? 3 : 7;
+    constexpr int kShift = kBias<F> == 0 ? 0 : __builtin_ctz(kBias<F>);
     static_assert(kBias<F> == 0 || 1 << kShift == kBias<F>);
     return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(sum, kShift));
   }
@@ -123,14 +115,11 @@ COHORT_INLINE __m512 accumulate(__m512 scale, float d, __m512i dot, __m512 acc) 
 template <QuantForm F>
 struct Block {
   __m512i w[8];
-  __m512 scale[2], minimum;
+  BlockScales<F> scales;
 
-  COHORT_INLINE Block(const PanelShape& shape, const std::byte* panel, int64_t b) {
+  COHORT_INLINE Block(const PanelShape& shape, const std::byte* panel, int64_t b)
+      : scales(shape, panel, b) {
     unpack<F>(panel + shape.quants_at + b * shape.quant_bytes, w);
-    constexpr int kScales = F.halves ? 2 : 1;
-#pragma GCC unroll 2
-    for (int i = 0; i < kScales; i++) scale[i] = lanes<F>(panel, (b * kScales + i) * kPanelRows);
-    if constexpr (F.minimum) minimum = lanes<F>(panel + shape.minima_at, b * kPanelRows);
   }
 
   // N <= kSide rows, of which the first is row m of the M rows at x, d, s and acc.
@@ -145,16 +134,16 @@ struct Block {
     if constexpr (F.halves) {
 #pragma GCC unroll 4
       for (int i = 0; i < N; i++) {
-        acc[m + i] = accumulate(scale[0], d[m + i], dot[i], acc[m + i]);
+        acc[m + i] = accumulate(scales.scale[0], d[m + i], dot[i], acc[m + i]);
         dot[i] = starts.row(m + i, 1);
       }
     }
     dots<N, 4, 8>(w, x, dot);
 #pragma GCC unroll 4
     for (int i = 0; i < N; i++) {
-      acc[m + i] = accumulate(scale[F.halves], d[m + i], dot[i], acc[m + i]);
+      acc[m + i] = accumulate(scales.scale[F.halves], d[m + i], dot[i], acc[m + i]);
       if constexpr (F.minimum)
-        acc[m + i] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(s[m + i]), acc[m + i]);
+        acc[m + i] = _mm512_fmadd_ps(scales.minimum, _mm512_set1_ps(s[m + i]), acc[m + i]);
     }
   }
 };
@@ -234,22 +223,7 @@ void panels(const MatmulJob& job, int64_t p0, int64_t p1) {
 
 void matmul_avx512(const MatmulJob& job, int64_t p0, int64_t p1) {
   if (!job.quantized || !job.int8) return matmul_plain_avx512(job, p0, p1);
-  switch (job.type) {
-    case DType::q4_0:
-      return panels<quant_form(DType::q4_0)>(job, p0, p1);
-    case DType::q4_1:
-      return panels<quant_form(DType::q4_1)>(job, p0, p1);
-    case DType::q5_1:
-      return panels<quant_form(DType::q5_1)>(job, p0, p1);
-    case DType::q4_k:
-      return panels<quant_form(DType::q4_k)>(job, p0, p1);
-    case DType::q5_k:
-      return panels<quant_form(DType::q5_k)>(job, p0, p1);
-    case DType::q6_k:
-      return panels<quant_form(DType::q6_k)>(job, p0, p1);
-    default:  // q5_0 looks like q8_0 here
-      return panels<quant_form(DType::q8_0)>(job, p0, p1);
-  }
+  for_form(job.type, [&](auto f) { panels<f.form>(job, p0, p1); });
 }
 
 }  // namespace cohort

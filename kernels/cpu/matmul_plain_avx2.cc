@@ -19,17 +19,15 @@ struct F32 {
     return _mm256_load_ps(reinterpret_cast<const float*>(p));
   }
 };
-COHORT_INLINE __m128i eight_halves(const std::byte* p) {
-  return _mm_load_si128(reinterpret_cast<const __m128i*>(p));
-}
 struct F16 {
   static constexpr int kBytes = 2;
-  static COHORT_INLINE __m256 load(const std::byte* p) { return _mm256_cvtph_ps(eight_halves(p)); }
+  static COHORT_INLINE __m256 load(const std::byte* p) { return eight_halves(p); }
 };
 struct Bf16 {
   static constexpr int kBytes = 2;
   static COHORT_INLINE __m256 load(const std::byte* p) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(eight_halves(p)), 16));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(
+        _mm256_cvtepu16_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(p))), 16));
   }
 };
 
@@ -118,12 +116,6 @@ void plain(const MatmulJob& job, int64_t p0, int64_t p1) {
 
 // ---- quantised weights as f32, [column][16] ----------------------------------------------------
 
-template <QuantForm F>
-COHORT_INLINE __m256 eight(const std::byte* p, int64_t i) {
-  if constexpr (F.wide) return _mm256_load_ps(reinterpret_cast<const float*>(p) + i);
-  return F16::load(p + 2 * i);
-}
-
 // Column c of a block, eight lanes of it, as integers.
 template <QuantForm F>
 COHORT_INLINE __m256i integers(const std::byte* block, int half, int c) {
@@ -135,22 +127,24 @@ COHORT_INLINE __m256i integers(const std::byte* block, int half, int c) {
     return _mm256_sub_epi32(_mm256_and_si256(_mm256_srl_epi32(words, right), _mm256_set1_epi32(15)),
                             _mm256_set1_epi32(F.offset));
   const __m128i left = _mm_cvtsi32_si128(24 - 8 * (at % 4));
-  return _mm256_srai_epi32(_mm256_sll_epi32(words, left), 24);
+  return _mm256_sub_epi32(_mm256_srai_epi32(_mm256_sll_epi32(words, left), 24),
+                          _mm256_set1_epi32(F.offset));
 }
 
 template <QuantForm F>
 void widen(const MatmulJob& job, const std::byte* panel) {
   const PanelShape shape = panel_shape(F, job.columns);
-  for (int64_t b = job.begin / kQuantBlock; b < job.end / kQuantBlock; b++)
+  for (int64_t b = job.begin / kQuantBlock; b < job.end / kQuantBlock; b++) {
+    const ScaleRecord<F> record(panel + record_at(F, shape, b));
+    const BlockScales<F> scales = record.block(b % record_blocks(F));
     for (int half = 0; half < 2; half++)
       for (int c = 0; c < kQuantBlock; c++) {
-        const int64_t scale_at = (F.halves ? 2 * b + c / 16 : b) * kPanelRows + 8 * half;
         const __m256i q = integers<F>(panel + shape.quants_at + b * shape.quant_bytes, half, c);
-        __m256 w = _mm256_mul_ps(eight<F>(panel, scale_at), _mm256_cvtepi32_ps(q));
-        if constexpr (F.minimum)
-          w = _mm256_add_ps(w, eight<F>(panel + shape.minima_at, b * kPanelRows + 8 * half));
+        __m256 w = _mm256_mul_ps(scales.scale[F.halves ? c / 16 : 0][half], _mm256_cvtepi32_ps(q));
+        if constexpr (F.minimum) w = _mm256_add_ps(w, scales.minimum[half]);
         _mm256_store_ps(job.scratch + (b * kQuantBlock + c) * kPanelRows + 8 * half, w);
       }
+  }
 }
 
 template <QuantForm F>
@@ -165,30 +159,10 @@ void widened(const MatmulJob& job, int64_t p0, int64_t p1) {
 }  // namespace
 
 void matmul_plain_avx2(const MatmulJob& job, int64_t p0, int64_t p1) {
-  switch (job.type) {
-    case DType::f16:
-      return plain<F16>(job, p0, p1);
-    case DType::bf16:
-      return plain<Bf16>(job, p0, p1);
-    case DType::q8_0:
-      return widened<quant_form(DType::q8_0)>(job, p0, p1);
-    case DType::q4_0:
-      return widened<quant_form(DType::q4_0)>(job, p0, p1);
-    case DType::q4_1:
-      return widened<quant_form(DType::q4_1)>(job, p0, p1);
-    case DType::q5_0:
-      return widened<quant_form(DType::q5_0)>(job, p0, p1);
-    case DType::q5_1:
-      return widened<quant_form(DType::q5_1)>(job, p0, p1);
-    case DType::q4_k:
-      return widened<quant_form(DType::q4_k)>(job, p0, p1);
-    case DType::q5_k:
-      return widened<quant_form(DType::q5_k)>(job, p0, p1);
-    case DType::q6_k:
-      return widened<quant_form(DType::q6_k)>(job, p0, p1);
-    default:
-      return plain<F32>(job, p0, p1);
-  }
+  if (job.quantized) return for_form(job.type, [&](auto f) { widened<f.form>(job, p0, p1); });
+  if (job.type == DType::f16) return plain<F16>(job, p0, p1);
+  if (job.type == DType::bf16) return plain<Bf16>(job, p0, p1);
+  plain<F32>(job, p0, p1);
 }
 
 }  // namespace cohort

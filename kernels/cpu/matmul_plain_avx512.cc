@@ -104,12 +104,6 @@ void plain(const MatmulJob& job, int64_t p0, int64_t p1) {
 
 // ---- quantised weights as f32, [column][16] ----------------------------------------------------
 
-template <QuantForm F>
-COHORT_INLINE __m512 lanes(const std::byte* p, int64_t i) {
-  if constexpr (F.wide) return _mm512_load_ps(reinterpret_cast<const float*>(p) + i);
-  return F16::load(p + 2 * i);
-}
-
 // Byte i of every lane of an int8 vector; for nibbles the low or (high: 1) high ones.
 template <QuantForm F>
 COHORT_INLINE __m512i integers(__m512i bytes, int i, int high) {
@@ -117,7 +111,8 @@ COHORT_INLINE __m512i integers(__m512i bytes, int i, int high) {
     return _mm512_sub_epi32(_mm512_and_si512(_mm512_srli_epi32(bytes, unsigned(8 * i + 4 * high)),
                                              _mm512_set1_epi32(15)),
                             _mm512_set1_epi32(F.offset));
-  return _mm512_srai_epi32(_mm512_slli_epi32(bytes, unsigned(24 - 8 * i)), 24);
+  return _mm512_sub_epi32(_mm512_srai_epi32(_mm512_slli_epi32(bytes, unsigned(24 - 8 * i)), 24),
+                          _mm512_set1_epi32(F.offset));
 }
 
 // One half of a block, 16 columns.
@@ -142,12 +137,13 @@ void widen(const MatmulJob& job, const std::byte* panel) {
   for (int64_t b = job.begin / kQuantBlock; b < job.end / kQuantBlock; b++) {
     const std::byte* quants = panel + shape.quants_at + b * shape.quant_bytes;
     float* out = job.scratch + b * kQuantBlock * kPanelRows;
+    const BlockScales<F> scales(shape, panel, b);
     __m512 minimum = _mm512_setzero_ps();
-    if constexpr (F.minimum) minimum = lanes<F>(panel + shape.minima_at, b * kPanelRows);
+    if constexpr (F.minimum) minimum = scales.minimum;
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++)
-      widen_half<F>(quants, half, lanes<F>(panel, (F.halves ? 2 * b + half : b) * kPanelRows),
-                    minimum, out + 16 * half * kPanelRows);
+      widen_half<F>(quants, half, scales.scale[F.halves ? half : 0], minimum,
+                    out + 16 * half * kPanelRows);
   }
 }
 
@@ -162,29 +158,10 @@ void widened(const MatmulJob& job, int64_t p0, int64_t p1) {
 }  // namespace
 
 void matmul_plain_avx512(const MatmulJob& job, int64_t p0, int64_t p1) {
-  switch (job.type) {
-    case DType::f16:
-      return plain<F16>(job, p0, p1);
-    case DType::bf16:
-      return plain<Bf16>(job, p0, p1);
-    case DType::q8_0:
-    case DType::q5_0:
-      return widened<quant_form(DType::q8_0)>(job, p0, p1);
-    case DType::q4_0:
-      return widened<quant_form(DType::q4_0)>(job, p0, p1);
-    case DType::q4_1:
-      return widened<quant_form(DType::q4_1)>(job, p0, p1);
-    case DType::q5_1:
-      return widened<quant_form(DType::q5_1)>(job, p0, p1);
-    case DType::q4_k:
-      return widened<quant_form(DType::q4_k)>(job, p0, p1);
-    case DType::q5_k:
-      return widened<quant_form(DType::q5_k)>(job, p0, p1);
-    case DType::q6_k:
-      return widened<quant_form(DType::q6_k)>(job, p0, p1);
-    default:
-      return plain<F32>(job, p0, p1);
-  }
+  if (job.quantized) return for_form(job.type, [&](auto f) { widened<f.form>(job, p0, p1); });
+  if (job.type == DType::f16) return plain<F16>(job, p0, p1);
+  if (job.type == DType::bf16) return plain<Bf16>(job, p0, p1);
+  plain<F32>(job, p0, p1);
 }
 
 }  // namespace cohort

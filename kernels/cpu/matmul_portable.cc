@@ -8,6 +8,7 @@
 #include "kernels/cpu/matmul_job.h"
 #include "kernels/cpu/unit_sums.h"
 #include "kernels/packed.h"
+#include "kernels/panel_scales.h"
 
 namespace cohort {
 namespace {
@@ -18,11 +19,6 @@ float plain(DType type, const std::byte* panel, int64_t i) {
   if (type == DType::f32) return reinterpret_cast<const float*>(panel)[i];
   const uint16_t bits = reinterpret_cast<const uint16_t*>(panel)[i];
   return type == DType::bf16 ? bf16_to_float(bits) : half_to_float(bits);
-}
-
-float narrow_or_wide(bool wide, const std::byte* in, int64_t i) {
-  return wide ? reinterpret_cast<const float*>(in)[i]
-              : half_to_float(reinterpret_cast<const uint16_t*>(in)[i]);
 }
 
 // One FMA chain a lane over columns [k0, k1) of a row of x.
@@ -36,7 +32,7 @@ void plain_chain(DType type, const std::byte* panel, const float* x, int64_t k0,
 int quant(QuantForm form, const std::byte* block, int lane, int c) {
   const int at = form.nibbles ? c % 16 : c;
   const int byte = int(block[at / 4 * 64 + lane * 4 + at % 4]);
-  return form.nibbles ? (byte >> c / 16 * 4 & 15) - form.offset : int(int8_t(byte));
+  return (form.nibbles ? byte >> c / 16 * 4 & 15 : int(int8_t(byte))) - form.offset;
 }
 
 // Exact integer products of columns [c0, c1) of a block with 16 rows of weights.
@@ -51,6 +47,7 @@ void block_dots(QuantForm form, const std::byte* block, const int8_t* x, int c0,
 void quant_chain(QuantForm form, const PanelShape& shape, const std::byte* panel, const RowTile& x,
                  int row, int64_t b0, int64_t b1, Lanes& acc) {
   const int halves = form.halves ? 2 : 1, width = kQuantBlock / halves;
+  const PanelScales scales(form, shape, panel);
   for (int64_t b = b0; b < b1; b++) {
     const std::byte* block = panel + shape.quants_at + b * shape.quant_bytes;
     const int8_t* q = x.q + b * x.block_bytes + row * kQuantBlock;
@@ -58,15 +55,12 @@ void quant_chain(QuantForm form, const PanelShape& shape, const std::byte* panel
     for (int h = 0; h < halves; h++) {
       int32_t dots[kPanelRows];
       block_dots(form, block, q, h * width, (h + 1) * width, dots);
-      for (int lane = 0; lane < kPanelRows; lane++) {
-        const float scale = narrow_or_wide(form.wide, panel, (b * halves + h) * kPanelRows + lane);
-        acc[lane] = std::fma(scale * d, float(dots[lane]), acc[lane]);
-      }
+      for (int lane = 0; lane < kPanelRows; lane++)
+        acc[lane] = std::fma(scales.scale(b, h, lane) * d, float(dots[lane]), acc[lane]);
     }
     if (!form.minimum) continue;
     for (int lane = 0; lane < kPanelRows; lane++)
-      acc[lane] = std::fma(
-          narrow_or_wide(form.wide, panel + shape.minima_at, b * kPanelRows + lane), s, acc[lane]);
+      acc[lane] = std::fma(scales.minimum(b, lane), s, acc[lane]);
   }
 }
 
@@ -74,18 +68,15 @@ void quant_chain(QuantForm form, const PanelShape& shape, const std::byte* panel
 void widen_panel(const MatmulJob& job, const std::byte* panel) {
   const QuantForm form = quant_form(job.type);
   const PanelShape shape = panel_shape(form, job.columns);
+  const PanelScales scales(form, shape, panel);
   for (int64_t k = job.begin; k < job.end; k++) {
     const int64_t b = k / kQuantBlock;
     const int c = int(k % kQuantBlock);
     const std::byte* block = panel + shape.quants_at + b * shape.quant_bytes;
-    const int64_t scale_at = form.halves ? (b * 2 + c / 16) * kPanelRows : b * kPanelRows;
     for (int lane = 0; lane < kPanelRows; lane++) {
       const float scaled =
-          narrow_or_wide(form.wide, panel, scale_at + lane) * float(quant(form, block, lane, c));
-      job.scratch[k * kPanelRows + lane] =
-          form.minimum
-              ? scaled + narrow_or_wide(form.wide, panel + shape.minima_at, b * kPanelRows + lane)
-              : scaled;
+          scales.scale(b, form.halves ? c / 16 : 0, lane) * float(quant(form, block, lane, c));
+      job.scratch[k * kPanelRows + lane] = form.minimum ? scaled + scales.minimum(b, lane) : scaled;
     }
   }
 }

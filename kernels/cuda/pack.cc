@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "kernels/cuda/quant_view.h"
 #include "kernels/packed.h"
+#include "kernels/panel_scales.h"
 
 namespace cohort::cuda {
 namespace {
@@ -23,36 +24,48 @@ int cpu_nibble(const std::byte* block, int lane, int column) {
 }
 
 // Quants of 16 rows by 32 columns: 8 (nibbles) or 16 bytes for each lane of a warp, lane_bytes
-// apart.
-void place_quants(bool nibbles, const std::byte* block, std::byte* out, int lane_bytes) {
+// apart. Bytes are signed there.
+void place_quants(QuantForm form, const std::byte* block, std::byte* out, int lane_bytes) {
+  const auto signed_quant = [&](int row, int column) {
+    return std::byte(int(cpu_quant(block, row, column)) - form.offset);
+  };
   for (int lane = 0; lane < 32; lane++, out += lane_bytes)
     for (int step = 0; step < 2; step++)
       for (int byte = 0; byte < 4; byte++) {
         const int row = lane / 4, column = step * 16 + lane % 4 * 4 + byte;
-        if (nibbles) {
+        if (form.nibbles) {
           out[step * 4 + byte] =
               std::byte(cpu_nibble(block, row, column) | cpu_nibble(block, row + 8, column) << 4);
         } else {
-          out[step * 8 + byte] = cpu_quant(block, row, column);
-          out[step * 8 + 4 + byte] = cpu_quant(block, row + 8, column);
+          out[step * 8 + byte] = signed_quant(row, column);
+          out[step * 8 + 4 + byte] = signed_quant(row + 8, column);
         }
       }
+}
+
+// Scale, and second scale or minimum, of a row of block b as they are in a record: f32 if they are
+// products, else f16 as stored.
+void place_values(QuantForm form, const PanelShape& shape, const std::byte* panel, int64_t b,
+                  int row, int values, std::byte* to) {
+  const PanelScales scales(form, shape, panel);
+  for (int i = 0; i < values; i++) {
+    if (form.super) {
+      const bool minimum = i > 0 && form.minimum;
+      const float value = minimum ? scales.minimum(b, row) : scales.scale(b, i, row);
+      std::memcpy(to + i * 4, &value, 4);
+    } else {
+      std::memcpy(to + i * 2, panel + record_at(form, shape, b) + (i * kPanelRows + row) * 2, 2);
+    }
+  }
 }
 
 // Scales and minima of one tile's rows in block b: row g + 8 h to slot 4 g + 2 tile + h.
 void place_scales(QuantForm form, const PanelShape& shape, const std::byte* panel, int64_t b,
                   int tile, std::byte* out) {
-  const size_t element = form.wide ? 4 : 2;
-  const int scales = form.halves ? 2 : 1, values = scales + (form.minimum ? 1 : 0);
-  for (int row = 0; row < kPanelRows; row++) {
-    std::byte* to = out + size_t(row % 8 * 4 + tile * 2 + row / 8) * size_t(values) * element;
-    for (int i = 0; i < scales; i++)
-      std::memcpy(to + size_t(i) * element,
-                  panel + b * shape.scale_bytes + size_t(i * kPanelRows + row) * element, element);
-    if (form.minimum)
-      std::memcpy(to + size_t(scales) * element,
-                  panel + shape.minima_at + size_t(b * kPanelRows + row) * element, element);
-  }
+  const int values = 1 + (form.halves || form.minimum ? 1 : 0), bytes = form.super ? 4 : 2;
+  for (int row = 0; row < kPanelRows; row++)
+    place_values(form, shape, panel, b, row, values,
+                 out + (row % 8 * 4 + tile * 2 + row / 8) * values * bytes);
 }
 
 float widened(DType type, const std::byte* in) {
@@ -85,11 +98,11 @@ QuantView quant_view(DType type, int64_t columns, const void* data) {
   view.blocks = columns / kQuantBlock;
   view.values = 1 + (form.halves || form.minimum ? 1 : 0);
   view.quant_bytes = form.nibbles ? 512 : 1024;
-  view.record_bytes = view.quant_bytes + kQuantPanel * view.values * (form.wide ? 4 : 2);
-  view.offset = form.offset;
+  view.record_bytes = view.quant_bytes + kQuantPanel * view.values * (form.super ? 4 : 2);
+  view.offset = form.nibbles ? form.offset : 0;
   view.nibbles = form.nibbles;
   view.halves = form.halves;
-  view.wide = form.wide;
+  view.wide = form.super;
   view.minimum = form.minimum;
   return view;
 }
@@ -112,7 +125,7 @@ void pack_quant_panel(DType type, int64_t columns, int rows, const std::byte* st
     for (int64_t b = 0; b < view.blocks; b++) {
       std::byte* record = panel + b * view.record_bytes;
       const std::byte* block = half.data() + shape.quants_at + b * shape.quant_bytes;
-      place_quants(form.nibbles, block, record + tile * (form.nibbles ? 8 : 512), 16);
+      place_quants(form, block, record + tile * (form.nibbles ? 8 : 512), 16);
       place_scales(form, shape, half.data(), b, tile, record + view.quant_bytes);
     }
   }

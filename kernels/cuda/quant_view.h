@@ -2,7 +2,7 @@
 // Quantised weights in device memory. They are operand A of mma (16 rows of weights by 16 or 32
 // columns), tokens are operand B. A plain header, for hosts and kernels; quant_layout.h reads it.
 //
-//   matrix = panel 0 | panel 1 | ..     32 output rows each; missing rows are zeros
+//   matrix = panel 0 | panel 1 | ..     32 output rows each; missing rows have scales of zero
 //   panel  = record 0 | record 1 | ..   32 columns each: one stream for the warp that reads it
 //   record = quants | scales
 //

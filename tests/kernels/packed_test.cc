@@ -58,15 +58,69 @@ TEST(Packed, WordsLieWhereTheLayoutSays) {
     std::vector<std::byte> stored(size_t(16 * blocks * bytes));
     for (std::byte& b : stored) b = std::byte(random());
     const auto panel = pack(type, columns, 16, stored.data(), std::byte(0));
-    const int64_t scales = blocks * 32, quants_at = (scales * head / 2 + 63) / 64 * 64;
+    const int64_t record = 16 * head, quants_at = (blocks * record + 63) / 64 * 64;
     for (int64_t r = 0; r < 16; r++)
       for (int64_t b = 0; b < blocks; b++) {
         const std::byte* in = stored.data() + (r * blocks + b) * bytes;
         for (int64_t i = 0; i < head; i++)
-          EXPECT_EQ(panel[size_t(i / 2 * scales + b * 32 + r * 2 + i % 2)], in[i]);
+          EXPECT_EQ(panel[size_t(b * record + i / 2 * 32 + r * 2 + i % 2)], in[i]);
         for (int64_t i = 0; i < quants; i++)
           EXPECT_EQ(panel[size_t(quants_at + b * quants * 16 + i / 4 * 64 + r * 4 + i % 4)],
                     in[head + i]);
+      }
+  }
+}
+
+// A super-block of a row: its two f16, and what each block multiplies them by.
+struct SuperBlock {
+  uint16_t floats[2];
+  int factors[8][2];
+};
+
+SuperBlock super_block(DType type, const std::byte* in) {
+  SuperBlock out{};
+  std::memcpy(out.floats, in + (type == DType::q6_k ? 208 : 0), type == DType::q6_k ? 2 : 4);
+  for (int b = 0; b < 8; b++) {
+    const auto byte = [&](int i) { return int(in[4 + i]); };
+    int* to = out.factors[b];
+    if (type == DType::q6_k) {
+      for (int i = 0; i < 2; i++) to[i] = int(int8_t(in[192 + 2 * b + i]));
+    } else if (b < 4) {
+      to[0] = byte(b) & 63;
+      to[1] = byte(b + 4) & 63;
+    } else {
+      to[0] = (byte(b + 4) & 15) + 16 * (byte(b - 4) >> 6);
+      to[1] = (byte(b + 4) >> 4) + 16 * (byte(b) >> 6);
+    }
+  }
+  return out;
+}
+
+// Those with super-blocks keep both factors of their scales, and subtract no minima: they add
+// negative ones.
+TEST(Packed, SuperBlocksKeepTheFactorsOfTheirScales) {
+  std::mt19937 random(4);
+  for (DType type : {DType::q4_k, DType::q5_k, DType::q6_k}) {
+    SCOPED_TRACE(name(type));
+    const bool minima = type != DType::q6_k;
+    const int64_t supers = 3, bytes = info(type).block_bytes, record = minima ? 320 : 288;
+    std::vector<std::byte> stored(size_t(16 * supers * bytes));
+    for (std::byte& b : stored) b = std::byte(random());
+    const auto panel = pack(type, supers * 256, 16, stored.data(), std::byte(0));
+    EXPECT_EQ(int64_t(panel.size()),
+              (supers * record + 63) / 64 * 64 + supers * 256 * 16 / (type == DType::q4_k ? 2 : 1));
+    for (int64_t r = 0; r < 16; r++)
+      for (int64_t s = 0; s < supers; s++) {
+        const SuperBlock own = super_block(type, stored.data() + (r * supers + s) * bytes);
+        const std::byte* at = panel.data() + s * record;
+        uint16_t floats[2] = {};
+        for (int i = 0; i < (minima ? 2 : 1); i++) std::memcpy(floats + i, at + i * 32 + r * 2, 2);
+        EXPECT_EQ(floats[0], own.floats[0]);
+        EXPECT_EQ(floats[1], minima ? own.floats[1] ^ 0x8000 : 0);
+        at += minima ? 64 : 32;
+        for (int b = 0; b < 8; b++)
+          for (int i = 0; i < 2; i++)
+            EXPECT_EQ(int(int8_t(at[b * 32 + i * 16 + r])), own.factors[b][i]) << b;
       }
   }
 }
