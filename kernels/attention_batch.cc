@@ -15,7 +15,7 @@ AttentionShape shape_of(const KvGeometry& g) {
   s.heads = g.heads;
   s.kv_heads = g.kv_heads;
   s.dim = g.dim;
-  s.group = g.kv_heads > 0 ? g.group() : 0;
+  s.most_heads = g.most_heads();
   s.dtype = g.dtype;
   s.bf16 = g.bf16_arithmetic;
   s.element = bytes_of(g.dtype, 1);
@@ -35,7 +35,7 @@ AttentionBatch::AttentionBatch(const KvGeometry& geometry, std::vector<Attention
   COHORT_CHECK_EQ(geometry.dim % 8, 0);
   COHORT_CHECK_LE(geometry.dim, kMaxHeadDim);
   COHORT_CHECK(!geometry.bf16_arithmetic || geometry.dtype == DType::bf16);
-  COHORT_CHECK(geometry.kv_heads == 0 || geometry.heads % geometry.kv_heads == 0);
+  COHORT_CHECK(geometry.consistent());
   plan_->shape = shape_of(geometry);
   for (size_t i = 0; i < entries_.size(); i++) {
     const AttentionEntry& e = entries_[i];
@@ -44,7 +44,7 @@ AttentionBatch::AttentionBatch(const KvGeometry& geometry, std::vector<Attention
     rows_ = std::max(rows_, e.first_row + e.count);
     for (int r = 0; r < e.count; r++) plan_->rows.push_back({int32_t(i), r});
   }
-  cut_items(*plan_, entries_, threads);
+  cut_items(*plan_, geometry, entries_, threads);
 }
 
 AttentionBatch::AttentionBatch(const KvGeometry& geometry, std::vector<AttentionEntry> entries,

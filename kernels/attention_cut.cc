@@ -13,26 +13,37 @@ namespace {
 
 // Decode is bound by reading keys, prefill by arithmetic per row: a key costs about as much to read
 // as four rows cost to use it.
-float cost(const AttentionShape& s, int positions, int keys) {
-  return float(keys) * float(positions * s.group + 4);
+float cost(int positions, int heads, int keys) {
+  return float(keys) * float(positions * heads + 4);
+}
+
+std::vector<AttentionHeads> heads_of(const KvGeometry& g) {
+  std::vector<AttentionHeads> heads;
+  for (int h = 0; h < g.kv_heads; h++) heads.push_back({h, g.first_head(h), g.heads_of(h)});
+  return heads;
 }
 
 int splits_of(int keys) { return (keys + kSplit - 1) / kSplit; }
 
 class Cutter {
  public:
-  Cutter(AttentionBatch::Plan& plan, const std::vector<AttentionEntry>& entries, int threads)
-      : plan_(plan), entries_(entries), threads_(threads), first_merge_(entries.size(), -1) {
+  Cutter(AttentionBatch::Plan& plan, const KvGeometry& geometry,
+         const std::vector<AttentionEntry>& entries, int threads)
+      : plan_(plan),
+        heads_(heads_of(geometry)),
+        entries_(entries),
+        threads_(threads),
+        first_merge_(entries.size(), -1) {
     float total = 0;
     for (const AttentionEntry& e : entries)
-      total += float(plan.shape.kv_heads) * cost(plan.shape, e.count, e.start + e.count);
+      for (const AttentionHeads& heads : heads_)
+        total += cost(e.count, heads.count, e.start + e.count);
     target_ = total / float(8 * threads);
   }
 
   // Returns how many rows of partial results there are.
   int64_t run() {
-    const AttentionShape& s = plan_.shape;
-    if (s.kv_heads == 0) return 0;
+    if (heads_.empty()) return 0;
     for (size_t i = 0; i < entries_.size(); i++)
       if (entries_[i].count == 1 && sees(int(i), 1)) decodes_.push_back(int(i));
     sort(decodes_, 0, 1);
@@ -41,7 +52,7 @@ class Cutter {
       if (group.size() > 1) share(group);
       rest = rest.subspan(group.size());
     }
-    const int positions = std::max(1, kItemRows / s.group);
+    const int positions = std::max(1, kItemRows / plan_.shape.most_heads);
     for (size_t i = 0; i < entries_.size(); i++)
       for (int q0 = 0; first_merge_[i] < 0 && q0 < entries_[i].count; q0 += positions)
         cut(int(i), q0, std::min(q0 + positions, entries_[i].count));
@@ -84,27 +95,27 @@ class Cutter {
     return n;
   }
 
-  // Positions [q0, q1) of an entry that shares nothing, all kv heads.
+  // Positions [q0, q1) of an entry that shares nothing, all KV heads.
   void cut(int i, int q0, int q1) {
-    const AttentionShape& s = plan_.shape;
     const int keys = entries_[size_t(i)].start + q1, splits = splits_of(keys);
     int piece = 1;  // a power of two: pieces are then subtrees
     while (piece < splits && cheap(q1 - q0, 2 * piece)) piece *= 2;
     const int pieces = threads_ == 1 ? 1 : (splits + piece - 1) / piece;
-    const int rows = (q1 - q0) * s.group;
-    for (int h = 0; h < s.kv_heads; h++) {
+    for (const AttentionHeads& heads : heads_) {
       if (pieces == 1) {
-        plan_.items.push_back({i, h, q0, q1, 0, splits, -1, 0, cost(s, q1 - q0, keys)});
+        const float all = cost(q1 - q0, heads.count, keys);
+        plan_.items.push_back({i, heads, q0, q1, 0, splits, -1, 0, all});
         continue;
       }
-      add_merge(rows, pieces, piece);
-      for (int p = 0; p < pieces; p++) add_piece(i, h, q0, q1, int(plan_.merges.size()) - 1, p, p);
+      add_merge((q1 - q0) * heads.count, pieces, piece);
+      const int merge = int(plan_.merges.size()) - 1;
+      for (int p = 0; p < pieces; p++) add_piece(i, heads, q0, q1, merge, p, p);
     }
   }
 
   // Whether so many positions over so many splits are less than an item should be.
   bool cheap(int positions, int splits) const {
-    return cost(plan_.shape, positions, splits * kSplit) < target_;
+    return cost(positions, plan_.shape.most_heads, splits * kSplit) < target_;
   }
 
   void add_merge(int rows, int units, int unit_splits) {
@@ -113,13 +124,14 @@ class Cutter {
   }
 
   // Piece number `piece` of a merge, from `unit` on.
-  void add_piece(int i, int h, int q0, int q1, int merge, int piece, int unit) {
+  void add_piece(int i, const AttentionHeads& heads, int q0, int q1, int merge, int piece,
+                 int unit) {
     const AttentionMerge& m = plan_.merges[size_t(merge)];
     const int keys = entries_[size_t(i)].start + q1, first = unit * m.unit_splits;
     const int last = std::min(first + (m.unit_splits << piece_level(m, unit)), splits_of(keys));
     plan_.items.push_back(
-        {i, h, q0, q1, first, last, merge, m.first_row + int64_t(piece) * m.rows,
-         cost(plan_.shape, q1 - q0, std::min(last * kSplit, keys) - first * kSplit)});
+        {i, heads, q0, q1, first, last, merge, m.first_row + int64_t(piece) * m.rows,
+         cost(q1 - q0, heads.count, std::min(last * kSplit, keys) - first * kSplit)});
   }
 
   // Entries that begin with the same split; some may be alike for longer than others. As far as
@@ -130,8 +142,8 @@ class Cutter {
     for (const int i : group) {
       first_merge_[size_t(i)] = int(plan_.merges.size());
       const int splits = splits_of(entries_[size_t(i)].start + 1);
-      for (int h = 0; h < plan_.shape.kv_heads; h++)
-        add_merge(plan_.shape.group, (splits + piece - 1) / piece, piece);
+      for (const AttentionHeads& heads : heads_)
+        add_merge(heads.count, (splits + piece - 1) / piece, piece);
     }
     parts_.push_back({group, 0});
     while (!parts_.empty()) {
@@ -174,30 +186,29 @@ class Cutter {
 
   // What comes after the first `shared` pieces, which the entry has for itself.
   void cut_rest(int i, int shared) {
-    for (int h = 0; h < plan_.shape.kv_heads; h++) {
-      const int merge = first_merge_[size_t(i)] + h;
+    for (const AttentionHeads& heads : heads_) {
+      const int merge = first_merge_[size_t(i)] + heads.kv_head;
       AttentionMerge& m = plan_.merges[size_t(merge)];
       m.single = m.pieces = shared;
       while (1 << m.most_level < m.units && cheap(1, m.unit_splits * (2 << m.most_level)))
         m.most_level++;
       for (int unit = shared; unit < m.units; unit += 1 << piece_level(m, unit))
-        add_piece(i, h, 0, 1, merge, m.pieces++, unit);
+        add_piece(i, heads, 0, 1, merge, m.pieces++, unit);
     }
   }
 
   void add_shared(std::span<const int> members, int piece, int piece_splits) {
-    const AttentionShape& s = plan_.shape;
-    const size_t most = size_t(std::max(1, kItemRows / s.group));
-    for (int h = 0; h < s.kv_heads; h++)
+    const size_t most = size_t(std::max(1, kItemRows / plan_.shape.most_heads));
+    for (const AttentionHeads& heads : heads_)
       for (size_t begin = 0; begin < members.size(); begin += most) {
         const size_t end = std::min(begin + most, members.size());
         const int first = members[begin], count = int(end - begin);
-        plan_.items.push_back({first, h, 0, 1, piece * piece_splits, (piece + 1) * piece_splits,
-                               first_merge_[size_t(first)] + h, 0,
-                               cost(s, count, piece_splits * kSplit), int(plan_.sharers.size()),
-                               count});
+        plan_.items.push_back({first, heads, 0, 1, piece * piece_splits, (piece + 1) * piece_splits,
+                               first_merge_[size_t(first)] + heads.kv_head, 0,
+                               cost(count, heads.count, piece_splits * kSplit),
+                               int(plan_.sharers.size()), count});
         for (size_t m = begin; m < end; m++) {
-          const int merge = first_merge_[size_t(members[m])] + h;
+          const int merge = first_merge_[size_t(members[m])] + heads.kv_head;
           const AttentionMerge& to = plan_.merges[size_t(merge)];
           plan_.sharers.push_back(
               {members[m], merge,
@@ -208,10 +219,11 @@ class Cutter {
   }
 
   AttentionBatch::Plan& plan_;
+  const std::vector<AttentionHeads> heads_;  // by KV head
   const std::vector<AttentionEntry>& entries_;
   const int threads_;
   float target_;  // cost of one item: eight items a thread even out what the model gets wrong
-  std::vector<int> first_merge_;  // of an entry that shares, one per kv head; else -1
+  std::vector<int> first_merge_;  // of an entry that shares, one per KV head; else -1
   std::vector<int> decodes_;
   std::vector<Part> parts_;
   int64_t partial_rows_ = 0;
@@ -219,9 +231,9 @@ class Cutter {
 
 }  // namespace
 
-void cut_items(AttentionBatch::Plan& plan, const std::vector<AttentionEntry>& entries,
-               int threads) {
-  const int64_t rows = Cutter(plan, entries, threads).run();
+void cut_items(AttentionBatch::Plan& plan, const KvGeometry& geometry,
+               const std::vector<AttentionEntry>& entries, int threads) {
+  const int64_t rows = Cutter(plan, geometry, entries, threads).run();
   plan.missing = std::make_unique<std::atomic<int>[]>(plan.merges.size());
   plan.partials = std::make_unique_for_overwrite<float[]>(size_t(rows) * size_t(plan.shape.stride));
   // The last item to start is short.

@@ -29,6 +29,7 @@ struct AttentionBatch::Plan {
 };
 
 // Fills in items, sharers, merges, missing and partials, for a shape that is known.
-void cut_items(AttentionBatch::Plan& plan, const std::vector<AttentionEntry>& entries, int threads);
+void cut_items(AttentionBatch::Plan& plan, const KvGeometry& geometry,
+               const std::vector<AttentionEntry>& entries, int threads);
 
 }  // namespace cohort

@@ -57,6 +57,8 @@ void check_cache(const KvLayer& kv, const AttentionBatch& batch) {
   const KvGeometry &a = kv.geometry, &b = batch.geometry();
   COHORT_CHECK_EQ(a.heads, b.heads);
   COHORT_CHECK_EQ(a.kv_heads, b.kv_heads);
+  COHORT_CHECK_EQ(a.group_heads, b.group_heads);
+  COHORT_CHECK_EQ(a.skipped_heads, b.skipped_heads);
   COHORT_CHECK_EQ(a.dim, b.dim);
   COHORT_CHECK(a.dtype == b.dtype && a.bf16_arithmetic == b.bf16_arithmetic);
   COHORT_CHECK(a.dtype == DType::f32 || a.dtype == DType::f16 || a.dtype == DType::bf16 ||

@@ -9,7 +9,7 @@
 
 namespace cohort {
 
-std::vector<UnitRange> shard(int units, const std::vector<int>& weights) {
+std::vector<UnitRange> shard(int units, const std::vector<int>& weights, Halves halves) {
   const int ranks = int(weights.size());
   const int64_t total = std::accumulate(weights.begin(), weights.end(), int64_t(0));
   std::vector<UnitRange> ranges;
@@ -19,7 +19,9 @@ std::vector<UnitRange> shard(int units, const std::vector<int>& weights) {
     COHORT_CHECK_GT(weights[size_t(r)], 0);
     weight_so_far += weights[size_t(r)];
     // The nearest cut to the exact share, but one unit for this rank and for each that follows.
-    const int nearest = int((2 * weight_so_far * units + total) / (2 * total));
+    const int64_t twice = 2 * weight_so_far * units + total;  // the exact cut + 1/2, * 2 total
+    int nearest = int(twice / (2 * total));
+    if (halves == Halves::even && twice % (2 * total) == 0) nearest -= nearest % 2;
     const int most = std::max(begin, units - (ranks - 1 - r));
     const int least = std::min(begin + 1, units);
     const int end = units < ranks ? least : std::clamp(nearest, least, most);

@@ -11,9 +11,13 @@
 namespace cohort {
 
 // Cuts [0, units) into one contiguous range per weight, in proportion to the weights (each
-// positive). Every rank gets at least one unit where units >= ranks; with fewer units the first
-// ranks get one each and the others none.
-std::vector<UnitRange> shard(int units, const std::vector<int>& weights);
+// positive). Where a cut belongs half way between two units it goes to the even one, at which
+// larger subtrees (base/unit_tree.h) begin and end, or, by `Halves::up`, to the later. Every rank
+// gets at least one unit where units >= ranks; with fewer units the first ranks get one each and
+// the others none.
+enum class Halves { even, up };
+std::vector<UnitRange> shard(int units, const std::vector<int>& weights,
+                             Halves halves = Halves::even);
 
 // "2:1" or "2,1" -> {2, 1}: the part of each rank. least: what each number may be.
 Result<std::vector<int>> parse_shares(const std::string& text, int least = 1);

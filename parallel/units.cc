@@ -12,20 +12,36 @@ namespace {
 // An activation block: int8 activations have one scale for so many columns.
 constexpr int64_t kActivationBlock = 32;
 
-// The fewest KV heads, dividing all, whose o columns are whole blocks; 0 if not even all are.
-int64_t kv_heads_per_unit(const ModelShape& shape) {
-  const int64_t columns_per_kv_head =
-      shape.latent ? shape.value_dim : shape.heads / shape.kv_heads * shape.head_dim;
-  for (int64_t n = 1; n <= shape.kv_heads; n++)
-    if (shape.kv_heads % n == 0 && n * columns_per_kv_head % shape.o_block == 0) return n;
-  return 0;
-}
-
-constexpr int64_t kFewUnits = 8;
-
 // Units should be many enough to be shared out evenly and few enough that partial sums (one vector
 // for every subtree that a rank owns) stay small; a power of two gives whole subtrees to 2, 4, 8
 // ranks.
+constexpr int64_t kFewUnits = 8;
+
+// Whether so many heads have whole blocks of o's columns.
+bool whole_blocks(const ModelShape& shape, int64_t heads) {
+  return heads * (shape.latent ? shape.value_dim : shape.head_dim) % shape.o_block == 0;
+}
+
+// Into how many units the query heads of each KV head are cut, where whole KV heads are units.
+int64_t parts_of_group(const ModelShape& shape) {
+  const int64_t group = shape.heads / shape.kv_heads;
+  int64_t best = 1;
+  for (int64_t n = 2; n <= group && shape.kv_heads * best < kFewUnits; n++)
+    if (group % n == 0 && whole_blocks(shape, group / n) &&
+        (!shape.norms_rows || shape.head_dim % n == 0))
+      best = n;
+  return best;
+}
+
+// Query heads of a unit; 0 if not even all make whole blocks.
+int64_t heads_per_unit(const ModelShape& shape) {
+  const int64_t group = shape.heads / shape.kv_heads;
+  if (whole_blocks(shape, group)) return group / parts_of_group(shape);
+  for (int64_t n = 2; n <= shape.kv_heads; n++)
+    if (shape.kv_heads % n == 0 && whole_blocks(shape, n * group)) return n * group;
+  return 0;
+}
+
 int64_t ffn_units(int64_t blocks) {
   const int64_t power = std::min<int64_t>(blocks & -blocks, 32);
   if (power >= kFewUnits) return power;
@@ -65,7 +81,7 @@ Status check_tp(const ModelUnits& units, const Layout& layout) {
   if (layout.tp >= 1 && layout.tp <= most) return {};
   return invalid_argument(concat(
       "tensor parallelism of ", layout.tp, " is not possible for this model: it has ",
-      units.attention, " attention units (", units.kv_heads_per_unit, " KV heads each), ",
+      units.attention, " attention units (", units.heads_per_unit, " query heads each), ",
       units.ffn, " feed-forward units",
       units.shared_ffn > 0 ? concat(", ", units.shared_ffn, " of shared experts") : "", " and ",
       units.vocab, " vocabulary units, and every rank needs one of each. Possible sizes: 1 to ",
@@ -132,7 +148,9 @@ std::vector<UnitRange> expert_ranges(int experts, const Layout& layout) {
 }
 
 std::vector<UnitRange> stage_ranges(int layers, const Layout& layout) {
-  if (layout.stage_layers.empty()) return shard(layers, std::vector<int>(size_t(layout.pp), 1));
+  // Of two stages the earlier has the odd layer: the last one has the head.
+  if (layout.stage_layers.empty())
+    return shard(layers, std::vector<int>(size_t(layout.pp), 1), Halves::up);
   std::vector<UnitRange> ranges;
   for (int count : layout.stage_layers) {
     const int begin = ranges.empty() ? 0 : ranges.back().end;
@@ -154,7 +172,7 @@ Result<ModelUnits> model_units(const ModelShape& shape) {
     return invalid_argument(
         "the model's shape is not usable: every count must be positive and the "
         "KV heads must divide the heads");
-  const int64_t per_unit = kv_heads_per_unit(shape);
+  const int64_t per_unit = heads_per_unit(shape);
   if (per_unit == 0)
     return invalid_argument(concat("the columns of the attention output (", shape.heads,
                                    " heads of ", shape.head_dim, ") are not whole blocks of ",
@@ -163,8 +181,9 @@ Result<ModelUnits> model_units(const ModelShape& shape) {
   COHORT_ASSIGN_OR_RETURN(const FfnUnits shared,
                           cut_ffn(shape.shared_ffn, shape.shared_down_block));
   const int64_t rows = vocab_rows(shape.vocab);
-  return ModelUnits{.attention = int(shape.kv_heads / per_unit),
-                    .kv_heads_per_unit = int(per_unit),
+  return ModelUnits{.attention = int(shape.heads / per_unit),
+                    .heads_per_unit = int(per_unit),
+                    .group = int(shape.heads / shape.kv_heads),
                     .ffn = ffn.units,
                     .ffn_columns = ffn.columns,
                     .shared_ffn = shared.units,
@@ -173,6 +192,12 @@ Result<ModelUnits> model_units(const ModelShape& shape) {
                     .vocab = int((shape.vocab + rows - 1) / rows),
                     .vocab_rows = rows,
                     .layers = int(shape.layers)};
+}
+
+HeadRanges heads_of(const ModelUnits& units, UnitRange attention) {
+  const UnitRange query{attention.begin * units.heads_per_unit,
+                        attention.end * units.heads_per_unit};
+  return {query, {query.begin / units.group, (query.end + units.group - 1) / units.group}};
 }
 
 Result<Partition> partition(const ModelShape& shape, const Layout& layout) {

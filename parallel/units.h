@@ -25,6 +25,9 @@ struct ModelShape {
   // number of query heads. value_dim: columns of `o` of a head.
   bool latent = false;
   int64_t value_dim = 0;
+  // Queries and keys are normed over all heads: a unit has a part of its KV head's columns, too,
+  // over which their squares are added up.
+  bool norms_rows = false;
   int64_t vocab = 0;
   // Columns that cannot be parted in the row-parallel matrices, over all layers: 32 for quantised
   // weights (an activation block), 256 for K-quants, 1 for plain types.
@@ -34,11 +37,12 @@ struct ModelShape {
 int64_t column_block(DType dtype);
 
 struct ModelUnits {
-  // Units of kv_heads_per_unit KV heads with their query heads; of so many heads where attention is
-  // latent.
+  // Units of heads_per_unit query heads: of whole KV heads, or where those are few, an equal part
+  // of the query heads of one.
   int attention = 0;
-  int kv_heads_per_unit = 0;
-  int ffn = 0;  // units of ffn_columns columns of `down`
+  int heads_per_unit = 0;
+  int group = 1;  // query heads of a KV head; 1 where attention is latent
+  int ffn = 0;    // units of ffn_columns columns of `down`
   int64_t ffn_columns = 0;
   int shared_ffn = 0;  // units of the shared expert
   int64_t shared_ffn_columns = 0;
@@ -48,6 +52,13 @@ struct ModelUnits {
   int layers = 0;  // a stage holds whole layers
 };
 Result<ModelUnits> model_units(const ModelShape& shape);
+
+// The query heads of some attention units, and the KV heads that these read. A KV head whose query
+// heads lie on several ranks is on all of them, each of which makes, keeps and reads it for itself.
+struct HeadRanges {
+  UnitRange query, kv;
+};
+HeadRanges heads_of(const ModelUnits& units, UnitRange attention);
 
 // Who has what. Index: tp rank; for layers: stage.
 struct Partition {

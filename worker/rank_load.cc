@@ -193,19 +193,21 @@ class RankLoader {
     const ModelConfig& config = rank_->config_;
     const bool bf16 = options_.activations == ActivationMode::bf16 && kv_dtype() == DType::bf16;
     const int tp = rank_->mesh_.coordinates(world_.rank()).tp;
-    const int kv_heads =
-        rank_->partition_.attention[size_t(tp)].size() * rank_->partition_.units.kv_heads_per_unit;
+    const ModelUnits& units = rank_->partition_.units;
+    const auto [query, kv] = heads_of(units, rank_->partition_.attention[size_t(tp)]);
     if (config.latent.kv_rank > 0)
-      return {.heads = kv_heads,
+      return {.heads = query.size(),
               .kv_heads = 1,
               .dim = int(config.latent.rope_dim + config.latent.kv_rank),
               .dtype = kv_dtype(),
               .bf16_arithmetic = bf16};
-    return {.heads = int(kv_heads * (config.heads / config.kv_heads)),
-            .kv_heads = kv_heads,
+    return {.heads = query.size(),
+            .kv_heads = kv.size(),
             .dim = int(config.head_dim),
             .dtype = kv_dtype(),
-            .bf16_arithmetic = bf16};
+            .bf16_arithmetic = bf16,
+            .group_heads = units.group,
+            .skipped_heads = query.begin - kv.begin * units.group};
   }
 
   UnitRange layers() const {

@@ -54,11 +54,10 @@ WeightLoader::WeightLoader(Checkpoint& checkpoint, const WeightShard& shard, Str
       store_(store) {
   const bool latent = config_.latent.kv_rank > 0;
   const int64_t head = latent ? config_.latent.value_dim : config_.head_dim;
-  const int64_t group = config_.heads / config_.kv_heads;
-  kv_ = slice_of(shard.attention, shard.units.kv_heads_per_unit * config_.head_dim,
-                 config_.kv_heads * config_.head_dim);
-  q_ = {kv_.begin * group, kv_.end * group};
-  o_unit_ = shard.units.kv_heads_per_unit * group * head;
+  const HeadRanges heads = heads_of(shard.units, shard.attention);
+  kv_ = slice_of(heads.kv, config_.head_dim, config_.kv_heads * config_.head_dim);
+  q_ = slice_of(heads.query, config_.head_dim, config_.heads * config_.head_dim);
+  o_unit_ = shard.units.heads_per_unit * head;
   mixed_ = slice_of(shard.attention, o_unit_, config_.heads * head);
   ffn_ = slice_of(shard.ffn, shard.units.ffn_columns, config_.ffn);
   shared_ = slice_of(shard.shared_ffn, shard.units.shared_ffn_columns, config_.experts.shared_ffn);

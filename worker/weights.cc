@@ -104,10 +104,10 @@ std::string to_text(const UnitRange& r) { return concat(r.begin, "-", r.end); }
 std::string cache_identity(const Checkpoint& checkpoint, const WeightShard& s) {
   const ModelUnits& u = s.units;
   return concat("model ", checkpoint.fingerprint(), "; files ", files_stamp(checkpoint.path()),
-                "; units of ", u.kv_heads_per_unit, " ", u.ffn_columns, " ", u.shared_ffn_columns,
-                " ", u.vocab_rows, "; attention ", to_text(s.attention), "; ffn ", to_text(s.ffn),
-                "; shared ffn ", to_text(s.shared_ffn), "; vocabulary ", to_text(s.vocab),
-                "; experts ", to_text(s.experts), "; layers ", to_text(s.layers),
+                "; units of ", u.heads_per_unit, " heads ", u.ffn_columns, " ",
+                u.shared_ffn_columns, " ", u.vocab_rows, "; attention ", to_text(s.attention),
+                "; ffn ", to_text(s.ffn), "; shared ffn ", to_text(s.shared_ffn), "; vocabulary ",
+                to_text(s.vocab), "; experts ", to_text(s.experts), "; layers ", to_text(s.layers),
                 s.first_stage ? "; first stage" : "", s.last_stage ? "; last stage" : "");
 }
 
@@ -139,6 +139,7 @@ ModelShape shape_of(const Checkpoint& checkpoint) {
                    .experts = config.experts.count,
                    .latent = config.latent.kv_rank > 0,
                    .value_dim = config.latent.value_dim,
+                   .norms_rows = config.query_key_norm == QueryKeyNorm::rows,
                    .vocab = config.vocab};
   for (const WeightInfo& weight : checkpoint.weights()) {
     if (weight.name.ends_with(".attention.o"))

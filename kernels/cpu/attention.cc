@@ -16,7 +16,7 @@ namespace {
 struct ScratchSizes {
   size_t query, scores, fresh, levels, widened, weights;
   explicit ScratchSizes(const AttentionShape& s, int deepest) {
-    const size_t rows = size_t(std::max(kItemRows, s.group)), stride = size_t(s.stride);
+    const size_t rows = size_t(std::max(kItemRows, s.most_heads)), stride = size_t(s.stride);
     query = rows * size_t(s.dim);
     scores = std::max(kPassRows, kTilePassRows) * (kSplit + 16);
     fresh = 2 * kPassRows * stride;

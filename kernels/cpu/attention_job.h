@@ -20,7 +20,8 @@ constexpr float kLowestScore = -0x1.fffffep127f;  // maximum of no keys: finite,
                                                   // -inf scores weigh 0 and not NaN
 
 struct AttentionShape {
-  int heads, kv_heads, dim, group;
+  int heads, kv_heads, dim;
+  int most_heads;  // query heads of one KV head
   DType dtype;
   bool bf16;  // of a bf16 cache: in bf16 arithmetic (docs/arithmetic.md section 9)
   int64_t element, plane, chunk, block;  // bytes
@@ -36,10 +37,17 @@ struct AttentionQueries {
   float* out;
 };
 
-// What one thread does at a time: positions [q0, q1) of an entry, one kv head, splits [split0,
+// A KV head, and those of the rank's query heads that read it: [first, first + count).
+struct AttentionHeads {
+  int kv_head, first, count;
+};
+
+// What one thread does at a time: positions [q0, q1) of an entry, one KV head, splits [split0,
 // split1).
 struct AttentionItem {
-  int entry, kv_head, q0, q1, split0, split1;
+  int entry;
+  AttentionHeads heads;
+  int q0, q1, split0, split1;
   int merge;            // -1: the item covers all splits and finishes the result itself
   int64_t partial_row;  // else its partial results go to this row of the plan's buffer
   float cost;
@@ -97,24 +105,24 @@ using MergePieces = void(const AttentionWork&, const AttentionMerge&);
 AttendItem attend_portable, attend_avx2, attend_avx512, attend_amx;
 MergePieces merge_portable, merge_avx2, merge_avx512;
 
-// A row is a (position, head of the group), or for a shared item a (sharer, head of the group).
+// A row is a (position, head of the item), or for a shared item a (sharer, head of the item).
 [[maybe_unused]] static int item_rows(const AttentionWork& w) {
-  return (w.sharers ? w.item->sharers : w.item->q1 - w.item->q0) * w.shape->group;
+  return (w.sharers ? w.item->sharers : w.item->q1 - w.item->q0) * w.item->heads.count;
 }
 // Of sharers one that all of the item's keys are visible to, as they are to the others.
 [[maybe_unused]] static int row_position(const AttentionWork& w, int row) {
-  return w.queries->start + w.item->q0 + (w.sharers ? 0 : row / w.shape->group);
+  return w.queries->start + w.item->q0 + (w.sharers ? 0 : row / w.item->heads.count);
 }
 // Where its query begins, in elements from the queries' first.
 [[maybe_unused]] static int64_t row_offset(const AttentionWork& w, int row) {
-  const AttentionShape& s = *w.shape;
-  const int i = row / s.group;
+  const AttentionHeads& heads = w.item->heads;
+  const int i = row / heads.count;
   const int64_t query = w.sharers ? w.sharers[i].row : w.item->q0 + i;
-  return (query * s.heads + w.item->kv_head * s.group + row % s.group) * s.dim;
+  return (query * w.shape->heads + heads.first + row % heads.count) * w.shape->dim;
 }
 [[maybe_unused]] static float* row_partial(const AttentionWork& w, int row) {
-  const int group = w.shape->group;
-  const int64_t at = w.sharers ? w.sharers[row / group].partial_row + row % group : row;
+  const int count = w.item->heads.count;
+  const int64_t at = w.sharers ? w.sharers[row / count].partial_row + row % count : row;
   return w.partials + at * w.shape->stride;
 }
 

@@ -82,7 +82,7 @@ void finish_row(int dim, const float* partial, float* out) {
 // The chunk of a split's key.
 const std::byte* chunk_of(const AttentionWork& work, int split, int key) {
   const int32_t block = work.queries->blocks[split * kSplitBlocks + key / kBlockLanes];
-  return work.pool + block * work.shape->block + work.item->kv_head * work.shape->chunk;
+  return work.pool + block * work.shape->block + work.item->heads.kv_head * work.shape->chunk;
 }
 
 // ---- one chain a sum ----------------------------------------------------------------------------

@@ -72,7 +72,7 @@ COHORT_INLINE void locate(const AttentionWork& w, const AttentionQueries& e,
                           const AttentionItem& item, int split, const std::byte** at) {
   const int last = blocks_of(e, item, split) - 1;
   const int32_t* ids = e.blocks + split * kSplitBlocks;
-  const std::byte* head = w.pool + item.kv_head * w.shape->chunk;
+  const std::byte* head = w.pool + item.heads.kv_head * w.shape->chunk;
   for (int b = 0; b < kSplitBlocks + kMostScoreBlocks; b++)
     at[b] = head + ids[least(b, last)] * w.shape->block;
 }

@@ -35,7 +35,7 @@ AttentionArgs arguments(const Tensor& out, const Tensor& q, const KvLayer& kv,
   a.q = q.data(), a.out = out.data(), a.cache = kv.data;
   a.block_bytes = int64_t(g.block_bytes()), a.chunk_bytes = int64_t(g.chunk_bytes());
   a.plane_bytes = int64_t(g.plane_bytes());
-  a.heads = g.heads, a.group = g.group(), a.dim = g.dim;
+  a.heads = g.heads, a.dim = g.dim;
   a.scale = float(1.4426950408889634 / std::sqrt(double(g.dim)));
   return a;
 }

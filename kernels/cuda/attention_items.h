@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention work as it lies in DeviceBatch::items. Plain data for host and device.
 //
-// A row of work is a pair (position, query head of the KV head's group): pair p of an entry and KV
-// head is the entry's position p / group and head p % group of the group. An item is a tile of
+// A row of work is a pair (position, query head of this rank that reads the KV head): where there
+// are `heads` of these, pair p of an entry and KV head is the entry's position p / heads and head
+// first_head + p % heads of the rank. An item is a tile of
 // pairs and a range of splits of kSplitKeys keys. Items that see all keys of their tile write
 // results; others leave one partial result per split and pair, which a merge item adds up later:
 //
@@ -29,8 +30,8 @@ struct alignas(16) AttentionWork {
   int32_t entry, kv_head;
   int32_t first_pair, pairs;
   int32_t split_begin, split_end;
-  int32_t partial_row;  // of split_begin; -1: splits are all that there are, write results
-  int32_t reserved;
+  int32_t partial_row;        // of split_begin; -1: splits are all that there are, write results
+  int16_t first_head, heads;  // the rank's query heads that read the KV head
 };
 inline constexpr int kWorkInts = sizeof(AttentionWork) / sizeof(int32_t);
 

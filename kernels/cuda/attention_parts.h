@@ -27,7 +27,7 @@ struct AttentionArgs {
   void* out;      // the same
   const std::byte* cache;
   int64_t block_bytes, chunk_bytes, plane_bytes;
-  int heads, group, dim;
+  int heads, dim;
   float scale;  // log2(e) / sqrt(dim)
 };
 
@@ -48,17 +48,17 @@ GPU_FN float folded(float a, float b, const Fold& f) { return fmaf(b, f.v, __fmu
 
 // Position of a tile's pair; -1 where there is none.
 GPU_FN int position_of(const AttentionArgs& a, const AttentionWork& w, int in_tile) {
-  return in_tile < w.pairs ? a.batch.start[w.entry] + (w.first_pair + in_tile) / a.group : -1;
+  return in_tile < w.pairs ? a.batch.start[w.entry] + (w.first_pair + in_tile) / w.heads : -1;
 }
 // Of the first element of a tile's pair in q and out.
 GPU_FN int64_t offset_of(const AttentionArgs& a, const AttentionWork& w, int in_tile) {
-  const int pair = w.first_pair + in_tile, at = pair / a.group, head = pair - at * a.group;
+  const int pair = w.first_pair + in_tile, at = pair / w.heads, head = pair - at * w.heads;
   const int64_t row = a.batch.first_row[w.entry] + at;
-  return (row * a.heads + w.kv_head * a.group + head) * a.dim;
+  return (row * a.heads + w.first_head + head) * a.dim;
 }
 // Keys that the last pair of a tile sees.
 GPU_FN int keys_of(const AttentionArgs& a, const AttentionWork& w) {
-  return a.batch.start[w.entry] + (w.first_pair + w.pairs - 1) / a.group + 1;
+  return a.batch.start[w.entry] + (w.first_pair + w.pairs - 1) / w.heads + 1;
 }
 
 GPU_FN AttentionWork load_work(const int32_t* items, int64_t i) {
@@ -67,7 +67,15 @@ GPU_FN AttentionWork load_work(const int32_t* items, int64_t i) {
   };
   const Half a = gpu::load16<Half>(items + i * kWorkInts);
   const Half b = gpu::load16<Half>(items + i * kWorkInts + 4);
-  return {a.v[0], a.v[1], a.v[2], a.v[3], b.v[0], b.v[1], b.v[2], b.v[3]};
+  return {a.v[0],
+          a.v[1],
+          a.v[2],
+          a.v[3],
+          b.v[0],
+          b.v[1],
+          b.v[2],
+          static_cast<std::int16_t>(b.v[3] & 0xffff),
+          static_cast<std::int16_t>(b.v[3] >> 16)};
 }
 
 // Gives a block of threads one item after the other, in shared memory (registers are short). An

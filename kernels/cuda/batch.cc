@@ -29,8 +29,7 @@ struct Layout {
 
   Layout(const KvGeometry& g, const BatchLimits& limits) {
     const int64_t rows = limits.max_rows, entries = limits.max_entries;
-    const int64_t group = g.kv_heads > 0 ? g.group() : 0;
-    const int64_t tiles = rows * group / tile_pairs(g) + std::min(entries, rows);
+    const int64_t tiles = rows * g.most_heads() / tile_pairs(g) + std::min(entries, rows);
     const int64_t splits = splits_of(limits.max_positions);
     max_items = g.kv_heads * tiles + 2 * kTargetItems;
     partial_rows =
@@ -46,25 +45,26 @@ struct Layout {
   }
 };
 
-// A tile of one entry's pairs, for each KV head.
+// A tile of one entry's pairs of one KV head.
 struct Tile {
-  int32_t entry, first_pair, pairs, splits;
+  int32_t entry, kv_head, first_pair, pairs, splits;
   // Wide tiles are bound by arithmetic and take longer for the same keys.
   int64_t cost() const { return int64_t(splits) * (pairs <= kThinPairs ? 1 : 3); }
 };
 
 std::vector<Tile> tiles_of(const KvGeometry& g, std::span<const AttentionEntry> entries) {
   std::vector<Tile> tiles;
-  const int64_t step = tile_pairs(g), group = g.group();
-  for (size_t i = 0; i < entries.size(); i++) {
-    const int64_t all = entries[i].count * group;
-    for (int64_t first = 0; first < all; first += step) {
-      const int64_t pairs = std::min(step, all - first);
-      const int64_t last_position = entries[i].start + (first + pairs - 1) / group;
-      tiles.push_back(
-          {int32_t(i), int32_t(first), int32_t(pairs), int32_t(splits_of(last_position + 1))});
-    }
-  }
+  const int64_t step = tile_pairs(g), most = g.most_heads();
+  for (size_t i = 0; i < entries.size(); i++)
+    for (int64_t first = 0; first < entries[i].count * most; first += step)
+      for (int h = 0; h < g.kv_heads; h++) {
+        const int64_t heads = g.heads_of(h),
+                      pairs = std::min(step, entries[i].count * heads - first);
+        if (pairs <= 0) continue;
+        const int64_t last_position = entries[i].start + (first + pairs - 1) / heads;
+        tiles.push_back(
+            {int32_t(i), h, int32_t(first), int32_t(pairs), int32_t(splits_of(last_position + 1))});
+      }
   // Blocks of threads take items in order: the last to start are short.
   std::stable_sort(tiles.begin(), tiles.end(),
                    [](const Tile& a, const Tile& b) { return a.cost() > b.cost(); });
@@ -80,7 +80,7 @@ class Cutter {
   // Returns how many int32 of work there are.
   int64_t cut(const std::vector<Tile>& tiles) {
     int64_t splits = 0;
-    for (const Tile& t : tiles) splits += int64_t(t.splits) * g_.kv_heads;
+    for (const Tile& t : tiles) splits += t.splits;
     const int piece = int(std::max<int64_t>(1, splits / kTargetItems));
     for (const Tile& t : tiles) add(t, piece);
     COHORT_CHECK_LE(items_, max_items_);
@@ -92,22 +92,28 @@ class Cutter {
  private:
   void add(const Tile& t, int piece) {
     const int64_t rows = int64_t(t.splits) * t.pairs;
-    const bool whole = t.splits <= piece || used_ + rows * g_.kv_heads > room_;
+    const bool whole = t.splits <= piece || used_ + rows > room_;
     if (whole) piece = t.splits;
-    for (int h = 0; h < g_.kv_heads; h++) {
-      AttentionWork work{t.entry, h, t.first_pair, t.pairs, 0, t.splits, -1, 0};
-      if (!whole) {
-        work.partial_row = int32_t(used_);
-        merges_.push_back(work);
-        used_ += rows;
-      }
-      for (int s = 0; s < t.splits; s += piece) {
-        AttentionWork item = work;
-        item.split_begin = s, item.split_end = std::min(s + piece, t.splits);
-        if (!whole) item.partial_row += s * t.pairs;
-        put(item), items_++;
-        totals_[t.pairs <= kThinPairs ? kThinItems : kWideItems]++;
-      }
+    AttentionWork work{t.entry,
+                       t.kv_head,
+                       t.first_pair,
+                       t.pairs,
+                       0,
+                       t.splits,
+                       -1,
+                       int16_t(g_.first_head(t.kv_head)),
+                       int16_t(g_.heads_of(t.kv_head))};
+    if (!whole) {
+      work.partial_row = int32_t(used_);
+      merges_.push_back(work);
+      used_ += rows;
+    }
+    for (int s = 0; s < t.splits; s += piece) {
+      AttentionWork item = work;
+      item.split_begin = s, item.split_end = std::min(s + piece, t.splits);
+      if (!whole) item.partial_row += s * t.pairs;
+      put(item), items_++;
+      totals_[t.pairs <= kThinPairs ? kThinItems : kWideItems]++;
     }
   }
   void put(const AttentionWork& work) {
@@ -141,7 +147,7 @@ void check_entries(const BatchLimits& limits, std::span<const AttentionEntry> en
 BatchArrays::BatchArrays(const KvGeometry& geometry, const BatchLimits& limits)
     : geometry_(geometry), limits_(limits) {
   COHORT_CHECK_LE(geometry.dim, kMaxGpuHeadDim);
-  COHORT_CHECK(geometry.kv_heads == 0 || geometry.heads % geometry.kv_heads == 0);
+  COHORT_CHECK(geometry.consistent());
 }
 
 size_t BatchArrays::bytes() const {

@@ -29,7 +29,7 @@ def check_refusals(folder):
         f.write(b"GGUF\x03\0\0\0" + b"\xff" * 64)
     up_fails("--model", broken, expect=["broken.gguf"])
     # E10: what does not fit is refused before weights are read, and the message lists what does.
-    up_fails("--tp", 4, expect=["tensor parallelism of 4", "1 to 3"])
+    up_fails("--tp", 10, expect=["tensor parallelism of 10", "1 to 9"])
     up_fails("--pp", 31, expect=["30"])
     up_fails("--http", "256.1.1.1:1", expect=["256.1.1.1"])
 

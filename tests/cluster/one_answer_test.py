@@ -99,6 +99,7 @@ VARIANTS = [
     *[(f"{isa} kernels", ["--threads", 2, "--isa", isa], 16) for isa in vector_sets()[:-1]],
     ("tp 2", ["--tp", 2], 3),
     ("tp 3", ["--tp", 3], 3),
+    ("tp 4, of 3 KV heads", ["--tp", 4], 3),
     ("pp 2", ["--pp", 2], 3),
     ("pp 3", ["--pp", 3], 16),
     ("tp 2 pp 2", ["--tp", 2, "--pp", 2], 16),

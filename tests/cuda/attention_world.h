@@ -151,7 +151,7 @@ class AttentionWorld {
     for (int head = 0; head < g_.heads; head++) {
       std::vector<std::vector<float>> keys, values;
       for (int j = 0; j <= position; j++) {
-        const auto at = ptrdiff_t(j) * g_.kv_heads * g_.dim + head / g_.group() * g_.dim;
+        const auto at = ptrdiff_t(j) * g_.kv_heads * g_.dim + g_.kv_head_of(head) * g_.dim;
         keys.emplace_back(k.begin() + at, k.begin() + at + g_.dim);
         values.emplace_back(v.begin() + at, v.begin() + at + g_.dim);
       }

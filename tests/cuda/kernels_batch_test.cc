@@ -87,6 +87,9 @@ void expect_complete(const Filled& f, const KvGeometry& g,
   std::map<int64_t, int> places;
   const size_t row_bytes = size_t(g.dim + cuda::kPartialExtra) * sizeof(float);
   for (const AttentionWork& w : f.items()) {
+    ASSERT_EQ(w.first_head, g.first_head(w.kv_head));
+    ASSERT_EQ(w.heads, g.heads_of(w.kv_head));
+    ASSERT_LE(w.first_pair + w.pairs, entries[size_t(w.entry)].count * w.heads);
     ASSERT_LT(w.split_begin, w.split_end);
     ASSERT_LE(w.pairs, g.dim <= cuda::kMaxWideDim ? cuda::kWidePairs : cuda::kThinPairs);
     for (int s = w.split_begin; s < w.split_end; s++)
@@ -110,8 +113,8 @@ void expect_complete(const Filled& f, const KvGeometry& g,
   size_t expected = 0;
   for (size_t e = 0; e < entries.size(); e++)
     for (int h = 0; h < g.kv_heads; h++)
-      for (int pair = 0; pair < entries[e].count * g.group(); pair++) {
-        const int position = entries[e].start + pair / g.group();
+      for (int pair = 0; pair < entries[e].count * g.heads_of(h); pair++) {
+        const int position = entries[e].start + pair / g.heads_of(h);
         for (int s = 0; s <= position / cuda::kSplitKeys; s++)
           ASSERT_TRUE(seen.contains({int(e), h, pair, s}));
         expected++;
@@ -138,6 +141,8 @@ TEST(BatchArrays, WorkIsCompleteAndWithinBounds) {
       {{8, 2, 256, DType::bf16}, {512, 5, 32768}, prompts},
       {{40, 1, 64, DType::bf16}, {512, 64, 32768}, prompts},
       {{16, 4, 8, DType::f8_e4m3}, {96, 96, 32768}, long_decode},  // more than there is room for
+      {{6, 3, 64, DType::f16, false, 4, 3}, {512, 64, 32768}, prompts},
+      {{9, 2, 8, DType::f16, false, 8, 7}, {96, 96, 32768}, long_decode},
       {{4, 1, 64, DType::f16}, {64, 4, 4096}, {}},
   };
   for (const Batch& b : batches)

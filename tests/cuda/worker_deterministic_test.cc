@@ -26,7 +26,7 @@ TEST_P(WorkerDeterministicTest, E08_E09_E10_EveryLayoutGivesTheSameBits) {
   const auto requests = mixed_requests();
   const auto expected = generate(open(), options(), requests);
   for (const auto& [tp, pp, shares] : std::vector<std::tuple<int, int, std::vector<int>>>{
-           {2, 1, {}}, {3, 1, {}}, {1, 2, {}}, {2, 2, {}}, {2, 1, {2, 1}}}) {
+           {2, 1, {}}, {3, 1, {}}, {4, 1, {}}, {1, 2, {}}, {2, 2, {}}, {2, 1, {2, 1}}}) {
     SCOPED_TRACE(concat("tp ", tp, " pp ", pp, " shares ", shares.size()));
     EXPECT_EQ(generate(open(), options(tp, pp, shares), requests), expected);
   }

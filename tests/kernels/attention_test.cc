@@ -149,7 +149,7 @@ TEST_P(LongSequence, E11_SameBitsWhereBlocksAreShared) {
   const AttentionBatch batch(g, world.entries(last), 2);
   int splits = 0;
   for (const AttentionItem& item : batch.plan().items)
-    if (item.kv_head == 0) splits += item.split1 - item.split0;
+    if (item.heads.kv_head == 0) splits += item.split1 - item.split0;
   EXPECT_EQ(splits, 6 + 2 + 2 + 1 + 2 + 1);
 }
 

@@ -169,7 +169,8 @@ class World {
 
 inline std::string describe(const KvGeometry& g) {
   return concat(g.heads, "/", g.kv_heads, " dim ", g.dim, " ", name(g.dtype),
-                g.bf16_arithmetic ? " arithmetic" : "");
+                g.bf16_arithmetic ? " arithmetic" : "",
+                g.group_heads > 0 ? concat(" of groups of ", g.group_heads) : "");
 }
 
 }  // namespace cohort

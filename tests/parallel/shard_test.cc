@@ -16,6 +16,14 @@ TEST(ShardTest, CutsInProportionToTheWeights) {
   EXPECT_EQ(shard(5, {1}), (std::vector<UnitRange>{{0, 5}}));
 }
 
+// Two maximal subtrees of 9 in place of three.
+TEST(ShardTest, ACutHalfWayGoesToTheEvenUnit) {
+  EXPECT_EQ(shard(9, {1, 1}), (std::vector<UnitRange>{{0, 4}, {4, 9}}));
+  EXPECT_EQ(shard(11, {1, 1}), (std::vector<UnitRange>{{0, 6}, {6, 11}}));
+  EXPECT_EQ(shard(6, {1, 1, 1, 1}), (std::vector<UnitRange>{{0, 2}, {2, 3}, {3, 4}, {4, 6}}));
+  EXPECT_EQ(shard(9, {1, 1}, Halves::up), (std::vector<UnitRange>{{0, 5}, {5, 9}}));
+}
+
 TEST(ShardTest, EveryRankHasAUnitEvenOfSmallWeight) {
   EXPECT_EQ(shard(3, {1000, 1, 1}), (std::vector<UnitRange>{{0, 1}, {1, 2}, {2, 3}}));
   EXPECT_EQ(shard(10, {1, 1000, 1}), (std::vector<UnitRange>{{0, 1}, {1, 9}, {9, 10}}));

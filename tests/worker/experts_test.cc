@@ -53,6 +53,7 @@ TEST_P(ExpertsTest, E08_E09_EveryLayoutGivesTheSameBits) {
     ASSERT_FALSE(output.tokens.empty());
   }
   for (const Shape& shape : std::vector<Shape>{{2, 1, 1},
+                                               {3, 1, 1},  // 4 heads, of 2 KV heads or of none
                                                {1, 2, 1},
                                                {1, 1, 2},
                                                {1, 1, 3},

@@ -24,7 +24,8 @@ struct Case {
 
 const std::vector<Case>& layouts() {
   static const std::vector<Case> all = {{2, 1, {}}, {3, 1, {}}, {1, 2, {}},
-                                        {1, 3, {}}, {2, 2, {}}, {2, 1, {2, 1}}};
+                                        {1, 3, {}}, {2, 2, {}}, {2, 1, {2, 1}},
+                                        {4, 1, {}}, {5, 1, {}}, {2, 1, {4, 5}}};
   return all;
 }
 
@@ -45,6 +46,18 @@ TEST_P(LayoutsTest, E08_E09_E10_EveryLayoutGivesTheSameBits) {
     SCOPED_TRACE(concat("tp ", c.tp, " pp ", c.pp, " shares ", c.shares.size()));
     EXPECT_EQ(generate(tiny(GetParam()), tiny_options(c.tp, c.pp, c.shares), requests), expected);
   }
+}
+
+// 2 KV heads, each of which several ranks have.
+TEST(OneAnswerTest, E10_MoreRanksThanKvHeadsGiveTheSameBits) {
+  TinyModel model = tiny_model(DType::q8_0);
+  model.config.heads = 14, model.config.kv_heads = 2;
+  const auto open = [=] { return std::make_shared<TinyCheckpoint>(model); };
+  const auto requests = mixed_requests();
+  const auto expected = generate(open, tiny_options(), requests);
+  for (const TestOutput& output : expected) EXPECT_EQ(output.error, "");
+  for (const Case& c : {Case{2, 1, {}}, Case{3, 1, {}}, Case{4, 1, {}}, Case{2, 1, {1, 3}}})
+    EXPECT_EQ(generate(open, tiny_options(c.tp, c.pp, c.shares), requests), expected) << c.tp;
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, LayoutsTest,

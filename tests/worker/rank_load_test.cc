@@ -52,14 +52,14 @@ TEST(RankLoadTest, E25_AllRanksTogetherReadTheCheckpointOnce) {
 }
 
 TEST(RankLoadTest, E10_ImpossibleLayoutsSayWhatIsPossibleBeforeAnyWeightIsRead) {
-  const auto four = load_all(
-      4, [](int) { return tiny_options(4, 1); }, tiny_model(DType::q8_0));
-  for (const Status& status : four.statuses) {
+  const auto six = load_all(  // and 5 feed-forward units
+      6, [](int) { return tiny_options(6, 1); }, tiny_model(DType::q8_0));
+  for (const Status& status : six.statuses) {
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_NE(status.message().find("Possible sizes: 1 to 3"), std::string::npos)
+    EXPECT_NE(status.message().find("Possible sizes: 1 to 5"), std::string::npos)
         << status.message();
   }
-  EXPECT_EQ(four.bytes_read, 0);
+  EXPECT_EQ(six.bytes_read, 0);
   const auto stages = load_all(
       4, [](int) { return tiny_options(1, 4); }, tiny_model(DType::q8_0));
   EXPECT_NE(stages.statuses[0].message().find("Possible: 1 to 3"), std::string::npos);
@@ -139,6 +139,21 @@ TEST(RankLoadTest, E06_TheSmallestPoolDecidesAndTooLittleMemoryIsRefused) {
   EXPECT_NE(refused.statuses[1].message().find("rank 0"), std::string::npos)
       << refused.statuses[1].message();
   EXPECT_EQ(refused.bytes_read, 0);
+}
+
+// Of 9 query heads rank 0 has 4, which read 2 of 3 KV heads, and rank 1 has 5, which read 2 as
+// well.
+TEST(RankLoadTest, E06_AKvHeadOfTwoRanksTakesMemoryOfBoth) {
+  const int64_t head_block = 2 * 32 * 16 * 2 * 3;
+  const auto loaded = load_all(
+      2,
+      [=](int) {
+        ReplicaOptions options = tiny_options(2);
+        options.kv_memory = 2 * head_block * 10;
+        return options;
+      },
+      tiny_model(DType::q8_0));
+  for (const StepLimits& limits : loaded.limits) EXPECT_EQ(limits.blocks, 10);
 }
 
 TEST(RankLoadTest, TheDefaultPoolHoldsEverySlot) {

@@ -91,11 +91,17 @@ INSTANTIATE_TEST_SUITE_P(
                       Model{"llama3_bf16", "llama3_bf16.gguf", 1, 1}, Model{"mistral", "", 2, 2},
                       Model{"smollm2", "", 3, 2}, Model{"tinyllama", "", 2, 2},
                       Model{"qwen2", "", 2, 2}, Model{"qwen3", "", 2, 1},
-                      Model{"mixtral", "", 2, 1}, Model{"qwen2_moe", "", 2, 2},
-                      Model{"qwen3_moe", "", 2, 1}, Model{"olmoe", "", 2, 1},
-                      Model{"deepseek_v2", "", 2, 1}, Model{"deepseek_v2_lite", "", 2, 2},
-                      Model{"deepseek_v3", "", 2, 1}, Model{"mixtral", "mixtral.gguf", 1, 2}),
-    [](const auto& info) { return info.param.name + (info.param.file.empty() ? "" : "_gguf"); });
+                      // 4 query heads read 2 KV heads: 1, 2 and 1 of them, and one each.
+                      Model{"qwen2", "", 3, 1}, Model{"qwen3", "", 3, 1}, Model{"olmoe", "", 3, 1},
+                      Model{"mistral", "", 4, 1}, Model{"mixtral", "", 2, 1},
+                      Model{"qwen2_moe", "", 2, 2}, Model{"qwen3_moe", "", 2, 1},
+                      Model{"olmoe", "", 2, 1}, Model{"deepseek_v2", "", 2, 1},
+                      Model{"deepseek_v2_lite", "", 2, 2}, Model{"deepseek_v3", "", 2, 1},
+                      Model{"mixtral", "mixtral.gguf", 1, 2}),
+    [](const auto& info) {
+      const Model& m = info.param;
+      return concat(m.name, m.file.empty() ? "" : "_gguf", "_tp", m.tp, "_pp", m.pp);
+    });
 
 }  // namespace
 }  // namespace cohort::testing

@@ -114,7 +114,7 @@ class Products {
   }
   Layer make_layer(DType type, const StoredBytes& stored) {
     const int64_t mixed = shape_.heads * shape_.dim;
-    const int64_t o_unit = units_.kv_heads_per_unit * (shape_.heads / shape_.kv_heads) * shape_.dim;
+    const int64_t o_unit = units_.heads_per_unit * shape_.dim;
     Layer layer;
     layer.matrices.push_back(make(type, qkv_rows(), shape_.hidden, 0, stored));
     layer.matrices.push_back(make(type, shape_.hidden, mixed, o_unit, stored));

@@ -7,6 +7,8 @@
 
 #include "kernels/kv_layout.h"
 #include "kernels/matrix.h"
+#include "parallel/units.h"
+#include "worker/weights.h"
 
 namespace cohort::bench {
 namespace {
@@ -20,6 +22,17 @@ int64_t layer_of(std::string_view name) {
   return layer;
 }
 
+// Every rank has the latent rows, of which there is one head, and otherwise the KV heads that its
+// query heads read.
+int held_kv_heads(const Checkpoint& checkpoint, int tp) {
+  if (checkpoint.config().latent.kv_rank > 0) return tp;
+  const auto cut = partition(shape_of(checkpoint), {.tp = tp, .pp = 1});
+  if (!cut.ok()) return int(checkpoint.config().kv_heads);  // nor will such ranks start
+  int held = 0;
+  for (const UnitRange& units : cut->attention) held += heads_of(cut->units, units).kv.size();
+  return held;
+}
+
 }  // namespace
 
 void ModelWork::Sum::add(DType dtype, int64_t rows, int64_t columns, ActivationMode mode) {
@@ -31,7 +44,9 @@ void ModelWork::Sum::add(DType dtype, int64_t rows, int64_t columns, ActivationM
 }
 
 ModelWork::ModelWork(const Checkpoint& checkpoint, const WorkOptions& options)
-    : config_(checkpoint.config()), options_(options) {
+    : config_(checkpoint.config()),
+      options_(options),
+      kv_heads_(held_kv_heads(checkpoint, options.tp)) {
   for (const WeightInfo& weight : checkpoint.weights()) add(weight);
 }
 
@@ -62,18 +77,14 @@ void ModelWork::add_latent(const WeightInfo& weight) {
   }
 }
 
-// Every rank has the latent rows; heads are dealt out.
 double ModelWork::cache_bytes(double keys) const {
   const LatentConfig& latent = config_.latent;
   const bool f32 = options_.activations == ActivationMode::f32;
   KvGeometry geometry{.heads = int(config_.heads),
-                      .kv_heads = int(config_.kv_heads),
+                      .kv_heads = kv_heads_,
                       .dim = int(config_.head_dim),
                       .dtype = f32 ? DType::f32 : options_.kv_dtype};
-  if (latent.kv_rank > 0) {
-    geometry.kv_heads = options_.tp;
-    geometry.dim = int(latent.rope_dim + latent.kv_rank);
-  }
+  if (latent.kv_rank > 0) geometry.dim = int(latent.rope_dim + latent.kv_rank);
   return double(geometry.block_bytes()) / kBlockTokens * keys * double(config_.layers);
 }
 

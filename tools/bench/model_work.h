@@ -49,6 +49,7 @@ class ModelWork {
 
   const ModelConfig config_;
   const WorkOptions options_;
+  int kv_heads_ = 0;         // of all ranks: a KV head counts once for each that has it
   int64_t table_bytes_ = 0;  // of an embedding table that is not the head too
   Sum dense_, head_, experts_;
 };

@@ -40,13 +40,15 @@ Task Attention::norm_rows(Step& step, Tensor qkv) {
   const KvGeometry& g = kv_.geometry;
   const int64_t rows = step.rows, first_key = int64_t(g.heads) * g.dim;
   const std::span<const UnitRange> ranges = o_.ranges();
-  const int64_t units = ranges.back().end;
+  const int64_t q_width = q_columns_ / plan_.units(), k_width = k_columns_ / plan_.units();
+  // Where the first unit is a later part of its KV head.
+  const int64_t first_part = int64_t(g.skipped_heads) * g.dim / g.group();
   float* at = step.work.squares.as<float>();
   for (const UnitRange& piece : ranges) {
     const std::span<const UnitRange> one(&piece, 1);
     const Tensor of_q(at, DType::f32, {1, rows}), of_k(at + rows, DType::f32, {1, rows});
-    ops::square_sums(step.stream, of_q, qkv, 0, first_key / units, one);
-    ops::square_sums(step.stream, of_k, qkv, first_key, g.kv_heads * g.dim / units, one);
+    ops::square_sums(step.stream, of_q, qkv, 0, q_width, one);
+    ops::square_sums(step.stream, of_k, qkv, first_key + first_part, k_width, one);
     at += 2 * rows;
   }
   const Tensor pieces(step.work.squares.data(), DType::f32, {int64_t(ranges.size()), 2 * rows});

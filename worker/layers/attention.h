@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal grouped-query attention over the paged KV cache, tensor-parallel by units of KV heads:
-// each rank computes its heads from all of h; one all-reduce adds the heads' contributions up.
+// Causal grouped-query attention over the paged KV cache, tensor-parallel by units of
+// query heads: each rank computes its heads, and the KV heads that they read, from all of h; one
+// all-reduce adds the heads' contributions up.
 #pragma once
 #include "base/task.h"
 #include "base/tensor.h"
