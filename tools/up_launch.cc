@@ -147,6 +147,7 @@ std::vector<std::string> worker_arguments(const UpOptions& o, const UpPaths& pat
   add("--kv-memory", o.kv_memory);
   add("--max-batch", number(o.max_batch));
   add("--chunk", number(o.chunk));
+  add("--prefill-slowdown", o.prefill_slowdown);
   add("--weight-cache", o.weight_cache);
   add("--isa", o.isa);
   if (o.device == "cpu") return arguments;

@@ -76,6 +76,10 @@ void declare_serving(CLI::App& app, UpOptions& o) {
       ->capture_default_str();
   app.add_option("--max-batch", o.max_batch, "Sequences that run at once in a replica");
   app.add_option("--chunk", o.chunk, "Tokens of one step: longer prompts are cut into chunks");
+  app.add_option("--prefill-slowdown", o.prefill_slowdown,
+                 "How many times longer prompts may make a step in which others generate (1.5), "
+                 "though 16 of their tokens always go along: more answers sooner, but less evenly")
+      ->check(CLI::Range(1.0, 1000.0));
   app.add_option("--coordinator-args", o.coordinator_arguments,
                  "Further flags for the coordinator (see cohort-coordinator --help)")
       ->multi_option_policy(CLI::MultiOptionPolicy::Throw);

@@ -23,7 +23,7 @@ struct UpOptions {
   std::string device = "cpu", dtype = "auto", graphs = "on";
   bool deterministic = false;
   int context = 0;  // 0: the model's, at most 8192
-  std::string kv_memory;
+  std::string kv_memory, prefill_slowdown;
   std::string weight_cache;
   int max_batch = 0, chunk = 0;  // 0: the worker's default
   std::string isa, log_level = "info", served_model_name;

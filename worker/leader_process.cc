@@ -145,6 +145,7 @@ int lead(World& world, Control& control, const WorkerOptions& options,
   BatchLoopOptions loop_options;
   loop_options.epoch = epoch;
   loop_options.scheduler.vocabulary = int32_t((*rank)->config().vocab);
+  loop_options.prefill_slowdown = options.prefill_slowdown;
   if (!options.record_plans.empty()) {
     auto recorder = PlanRecorder::create(options.record_plans, (*rank)->limits());
     if (!recorder.ok()) return failed(recorder.status());

@@ -73,6 +73,11 @@ void declare_model(CLI::App& app, WorkerOptions& o, Texts& texts) {
                  "Tokens of one step: longer prompts are cut into chunks")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
+  app.add_option("--prefill-slowdown", o.prefill_slowdown,
+                 "How many times longer prompts may make a step in which others generate, though "
+                 "16 of their tokens always go along: more answers sooner, but less evenly")
+      ->check(CLI::Range(1.0, 1000.0))
+      ->capture_default_str();
 }
 
 void declare_shape(CLI::App& app, WorkerOptions& o, Texts& texts) {

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "comm/communicator.h"
+#include "worker/leader/step_time_model.h"
 #include "worker/replica_options.h"
 
 namespace cohort {
@@ -22,6 +23,7 @@ struct WorkerOptions {
   LogLevel log_level = LogLevel::info;
   std::string record_plans;   // a path; "": none
   bool expert_copies = true;  // of hot experts, where there are dp groups
+  double prefill_slowdown = kPrefillSlowdown;
 };
 
 // The options, or the exit code after a message or help has been printed.

@@ -47,8 +47,7 @@ struct BatchLoopOptions {
   uint64_t epoch = 0;
   SchedulerOptions scheduler;
   size_t inbox_capacity = 8192;
-  // A prefill may make the step at most so many times longer than its decodes alone would.
-  double prefill_slowdown = 3;
+  double prefill_slowdown = kPrefillSlowdown;
   // Asked while idle, when no result could tell that the ranks are lost.
   std::function<Status()> health = [] { return Status::ok_status(); };
   Duration health_interval = std::chrono::milliseconds(200);

@@ -8,6 +8,10 @@
 
 namespace cohort {
 
+// A prefill may make a step at most so many times longer than its decodes alone would: what a
+// client sees as the time between tokens stays even.
+inline constexpr double kPrefillSlowdown = 1.5;
+
 class StepTimeModel {
  public:
   void add(int64_t tokens, double seconds) {
