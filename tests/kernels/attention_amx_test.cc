@@ -111,7 +111,7 @@ TEST_F(AmxAttention, E11_HasThePortableBitsWhereBlocksAreShared) {
   World world(g, {1300, 1400, 800, 600, 530, 300}, 11);
   const std::array shared = {1024, 608, 512, 256};  // tokens, of sequences 1 .. 4 with 0
   for (size_t i = 0; i < shared.size(); i++) world.share(0, i + 1, shared[i]);
-  world.prefill(quick_);
+  for (Sequence& s : world.sequences) world.step(quick_, {{&s, 0, s.length}});
   std::vector<Part> last;
   for (Sequence& s : world.sequences) last.push_back({&s, s.length - 1, 1});
   for (const Part& part : last) world.step(plain_, {part});
