@@ -81,8 +81,9 @@ Status check_tp(const ModelUnits& units, const Layout& layout) {
   if (layout.tp >= 1 && layout.tp <= most) return {};
   return invalid_argument(concat(
       "tensor parallelism of ", layout.tp, " is not possible for this model: it has ",
-      units.attention, " attention units (", units.heads_per_unit, " query heads each), ",
-      units.ffn, " feed-forward units",
+      units.attention, " attention units (", units.heads_per_unit,
+      units.heads_per_unit == 1 ? " query head each), " : " query heads each), ", units.ffn,
+      " feed-forward units",
       units.shared_ffn > 0 ? concat(", ", units.shared_ffn, " of shared experts") : "", " and ",
       units.vocab, " vocabulary units, and every rank needs one of each. Possible sizes: 1 to ",
       most, "; more ranks can be used as pipeline stages or as further replicas",

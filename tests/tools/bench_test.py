@@ -71,7 +71,7 @@ class BenchModel(unittest.TestCase):
                 (model + ["--context", "500", "--decode", "1"], "positions; the model has 512"),
                 (model + ["--decode", "300"], "--decode 300 is more than one step of --chunk 256"),
                 (model + ["--prefill", "0", "--decode", "0"], "nothing is left to measure"),
-                (model + ["--tp", "3", "--decode", "1"], "tensor parallelism of 3 is not possible"),
+                (model + ["--tp", "5", "--decode", "1"], "tensor parallelism of 5 is not possible"),
                 (model + ["--isa", "mmx"], "--isa mmx: known are"),
                 (model + ["--kv-dtype", "f64"], "f64"),
                 (["--threads", "1"], "--model is required")]:
