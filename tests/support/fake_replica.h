@@ -47,7 +47,7 @@ class FakeReplica {
   void lose_connection();  // comes back as the same incarnation and resends
   void drain();            // reports that it is draining
 
-  bool wait_connected(std::chrono::milliseconds limit = std::chrono::seconds(5));
+  bool wait_connected(std::chrono::milliseconds limit = std::chrono::seconds(30));
   int active() const;
   std::vector<replica::v1::Submit> submits() const;
   int cancels() const;
