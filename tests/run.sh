@@ -3,7 +3,7 @@
 # Installs what is missing, builds, and runs the tests.
 #
 #   tests/run.sh                      everything: format, clang-tidy, cpu, cpu-asan, cpu-tsan, fuzz, and
-#                                     where the CUDA toolkit is: cuda, cuda-emulation, -asan, -race
+#                                     where the CUDA toolkit is: cuda, cuda-cluster, -asan, -race
 #   tests/run.sh --preset cpu-asan    one preset
 #   tests/run.sh --label fast         only tests with that label (fast, cluster, hosts, reference, threads,
 #                                     fuzz, cuda)
@@ -22,7 +22,7 @@ done
 everything=false
 if ((${#presets[@]} == 0)); then
   case "$label" in
-    "") everything=true; presets=(cpu cpu-asan cpu-tsan fuzz cuda cuda-emulation cuda-asan cuda-race) ;;
+    "") everything=true; presets=(cpu cpu-asan cpu-tsan fuzz cuda cuda-cluster cuda-asan cuda-race) ;;
     fuzz) presets=(fuzz) ;;
     cuda) presets=(cuda cuda-emulation) ;;
     *) presets=(cpu) ;;
