@@ -113,7 +113,8 @@ def write(path, mark, lines):
     with open(path, encoding="utf-8") as f:
         text = f.read()
     begin, end = f"<!-- {mark} begin -->", f"<!-- {mark} end -->"
-    assert begin in text and end in text, f"{path} needs the lines {begin} and {end}"
+    if begin not in text or end not in text:
+        text = f"{text.rstrip()}\n\n{begin}\n{end}\n"
     head, tail = text.split(begin)[0], text.split(end)[1]
     with open(path, "w", encoding="utf-8") as f:
         f.write(f"{head}{begin}\n" + "\n".join(lines) + f"\n{end}{tail}")
@@ -127,7 +128,7 @@ def main():
     parser.add_argument("--isa", choices=["avx2"], help="limit both sides to it")
     parser.add_argument("--only", default="", help="rows that match")
     parser.add_argument("--serving", action="store_true", help="through HTTP instead")
-    parser.add_argument("--write", metavar="FILE", help="put the table between its marks in FILE")
+    parser.add_argument("--write", metavar="FILE", help="put the table between its marks in FILE, or at its end")
     options = parser.parse_args()
     lines = []
     for line in peer_serving.table(options, variant(options), processor()) if options.serving else table(options):
