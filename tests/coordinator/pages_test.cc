@@ -4,7 +4,6 @@
 
 #include <thread>
 
-#include "tests/support/build_kind.h"
 #include "tests/support/coordinator_fixture.h"
 
 namespace cohort {
@@ -149,8 +148,7 @@ TEST_F(PagesTest, WhileStoppingNobodyNewComesInAndReadinessIsOff) {
                  std::to_string(body.size()) + "\r\n\r\n" + body);
   streaming.receive_until("data: ");
   std::thread stopping([&] { server_->stop(std::chrono::seconds(20)); });
-  EXPECT_TRUE(
-      eventually([&] { return open.get("/ready").status == 503; }, milliseconds(1000) * kSlack));
+  EXPECT_TRUE(eventually([&] { return open.get("/ready").status == 503; }, milliseconds(1000)));
   HttpClient fresh(server_->http_port());
   EXPECT_THAT(fresh.get("/ready").body, testing::HasSubstr("shutting down"));
   EXPECT_EQ(fresh.get("/health").status, 200);
