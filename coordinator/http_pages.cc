@@ -146,8 +146,9 @@ void HttpFront::version(const Exchange& exchange) const {
 }
 
 void HttpFront::replicas(const Exchange& exchange) const {
+  const auto view = service_.view();  // the next picture may come while this one is read
   Json list = Json::array();
-  for (const ReplicaView& r : service_.view()->replicas) list.push_back(replica_json(r));
+  for (const ReplicaView& r : view->replicas) list.push_back(replica_json(r));
   respond_json(*exchange, 200, list);
 }
 

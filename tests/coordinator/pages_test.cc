@@ -83,6 +83,19 @@ TEST_F(PagesTest, MetricsTellHowExpertsAreLoaded) {
   has(R"(cohort_expert_copies{model_name="fake",replica="replica-0"} 3)");
 }
 
+// Nothing else is asked for between two pictures of the replicas: it would order the threads, and
+// hide from sanitizers a page that reads a picture after it has let go of it.
+TEST_F(PagesTest, APageHoldsThePictureThatItShows) {
+  start();
+  const auto fake = replica({});
+  HttpClient client(server_->http_port());
+  ASSERT_TRUE(eventually([&] { return client.get("/ready").status == 200; }));
+  for (const char* path : {"/admin/replicas", "/ready", "/metrics"}) {
+    EXPECT_THAT(client.get(path).body, testing::HasSubstr("replica")) << path;
+    std::this_thread::sleep_for(milliseconds(300));  // the next pictures come meanwhile
+  }
+}
+
 TEST_F(PagesTest, E04_AStuckRankTurnsReadinessOffAndIsNamed) {
   options_.service.replicas.stall = milliseconds(1000);
   start();

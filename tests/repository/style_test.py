@@ -7,8 +7,9 @@ import sys
 
 HARD_CAP_LINES = 600
 BANNED = re.compile(r"\b(?:class|struct)\s+\w*(?:Engine|Manager|Handler|Context|Helper|Utils)\b")
-# Types of libraries that we only name.
 FEATURE_IF = re.compile(r"^\s*#\s*if")
+# The pointer that the call returns is gone before the first iteration (until C++23).
+DANGLING_FOR = re.compile(r"\bfor \([^;()]* : [^;()]*\w\([^()]*\)->\w+\)")
 
 
 def main():
@@ -25,6 +26,8 @@ def main():
         for number, line in enumerate(lines, 1):
             if BANNED.search(line):
                 errors.append(f"{path}:{number}: banned word in a type name: {line.strip()}")
+            if DANGLING_FOR.search(line):
+                errors.append(f"{path}:{number}: iterates over what a temporary pointer owns; keep the pointer first")
             if FEATURE_IF.match(line) and not path.startswith("tests/"):
                 conditionals += 1
         if not path.startswith("tests/"):
