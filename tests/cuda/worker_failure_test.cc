@@ -4,6 +4,7 @@
 
 #include <future>
 #include <latch>
+#include <optional>
 
 #include "tests/cuda/worker_fixture.h"
 #include "tests/cuda_emulation/planting.h"
@@ -38,17 +39,20 @@ class WorkerFailureTest : public GpuWorkerTest {
     return make_schedule({{some_tokens(3, 1), 1, greedy(), 0}}, limits, {}).plans[0];
   }
 
-  // Every rank makes one step after `before`, unless that says false. What became of each. They are
-  // aborted when all of that is known, so that no rank ends because another one has.
-  static std::vector<Status> step(int tp, int pp, const std::function<bool(int rank)>& before) {
+  // Every rank makes one step with the patience that `before` gives it, or none. What became of
+  // each. They are aborted when all of that is known, so that no rank ends because another one has.
+  using Before = std::function<std::optional<Duration>(int rank)>;
+  static std::vector<Status> step(int tp, int pp, const Before& before) {
     std::vector<Status> outcome(size_t(tp * pp));
     std::latch known(tp * pp);
     spawn_ranks(tp * pp, [&](World& world) {
       const int r = world.rank();
       const auto rank = load_tiny(world, options(tp, pp));
-      rank->set_patience(kPatience);
       try {
-        if (before(r)) outcome[size_t(r)] = rank->execute(one_step()).status();
+        if (const auto patience = before(r)) {
+          rank->set_patience(*patience);
+          outcome[size_t(r)] = rank->execute(one_step()).status();
+        }
       } catch (const emu::Error& error) {
         ADD_FAILURE() << error.what;
       }
@@ -63,7 +67,8 @@ TEST_F(WorkerFailureTest, E04_ARankThatNeverComesEndsTheOthersWithinTheirPatienc
   for (const auto& [tp, pp] : {std::pair(2, 1), std::pair(1, 2), std::pair(2, 2)}) {
     SCOPED_TRACE(concat("tp ", tp, " pp ", pp));
     const TimePoint start = std::chrono::steady_clock::now();
-    const auto outcome = step(tp, pp, [](int rank) { return rank != 0; });
+    const auto outcome =
+        step(tp, pp, [](int rank) { return rank != 0 ? std::optional(kPatience) : std::nullopt; });
     EXPECT_LT(seconds(std::chrono::steady_clock::now() - start), kBounded);
     for (int r = 1; r < tp * pp; r++)
       EXPECT_THAT(outcome[size_t(r)].message(),
@@ -76,7 +81,7 @@ TEST_F(WorkerFailureTest, ACollectiveThatOneRankLeavesOutEndsTheOther) {
   // The last one, of logits: there is none that could be taken for it. Its parts differ in size.
   const auto outcome = step(2, 1, [](int rank) {
     for (int part = 0; part < 2 && rank == 1; part++) emu::drop_next("ncclBroadcast", 0, 1);
-    return true;
+    return rank == 1 ? kStart : kPatience;  // rank 1 ends by itself, however slow the machine is
   });
   EXPECT_EQ(emu::planted(), 0u);
   EXPECT_EQ(outcome[0].code(), Code::kDeadlineExceeded);
@@ -88,7 +93,7 @@ TEST_F(WorkerFailureTest, ACollectiveThatOneRankLeavesOutEndsTheOther) {
 TEST_F(WorkerFailureTest, ALostDeviceIsNamed) {
   const auto outcome = step(2, 1, [](int rank) {
     if (rank == 1) emu::lose_device(1);
-    return true;
+    return kPatience;
   });
   EXPECT_THAT(outcome[1].message(), AllOf(HasSubstr("rank 1 on"), HasSubstr("device 1")));
   EXPECT_THAT(outcome[0].message(), AllOf(HasSubstr("rank 0 on"), HasSubstr("step 1")));
@@ -98,7 +103,7 @@ TEST_F(WorkerFailureTest, ALaunchThatFailsIsNamedWithItsPlace) {
   for (const int skip : {0, 3, 9}) {
     const auto outcome = step(1, 1, [&](int) {
       emu::fail_next("kernel launch", cudaErrorLaunchFailure, skip);
-      return true;
+      return kPatience;
     });
     EXPECT_EQ(outcome[0].code(), Code::kInternal);
     EXPECT_THAT(outcome[0].message(),
