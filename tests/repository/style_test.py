@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a formatter does not see: sizes, licence lines, words that the glossary bans."""
+"""What a formatter does not see: sizes, licence lines, words that the glossary bans, loops over what is gone."""
 import re
 import subprocess
 import sys
