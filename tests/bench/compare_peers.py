@@ -113,8 +113,9 @@ def write(path, mark, lines):
     with open(path, encoding="utf-8") as f:
         text = f.read()
     begin, end = f"<!-- {mark} begin -->", f"<!-- {mark} end -->"
-    if begin not in text or end not in text:
+    if begin not in text and end not in text:
         text = f"{text.rstrip()}\n\n{begin}\n{end}\n"
+    assert begin in text and end in text, f"{path} needs the lines {begin} and {end}"
     head, tail = text.split(begin)[0], text.split(end)[1]
     with open(path, "w", encoding="utf-8") as f:
         f.write(f"{head}{begin}\n" + "\n".join(lines) + f"\n{end}{tail}")
